@@ -1,0 +1,1 @@
+"""Policies and the loop that runs them; installed as ``merchantbench_gym.baselines``."""

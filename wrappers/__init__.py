@@ -1,0 +1,1 @@
+"""Wrappers around the environments; installed as ``merchantbench_gym.wrappers``."""
