@@ -1,0 +1,176 @@
+"""Envelopes, tables and numbers of tool results.
+
+Everything a tool hands out passes through here: the success and failure envelopes, the one compact table
+form, shown money and rounded numbers, and the serialisation whose bytes are part of the contract.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from merchantbench_gym.market.calendar import stamp
+from merchantbench_gym.market.money import currency
+
+__all__ = [
+    "ERROR_CODES",
+    "MAX_CONTENT",
+    "ToolError",
+    "canonical",
+    "dumps",
+    "echo",
+    "failure",
+    "money",
+    "rounded",
+    "stamp",
+    "success",
+    "table",
+]
+
+#: Error codes of calls and batch items; the list is closed.
+ERROR_CODES = (
+    "malformed_action",
+    "too_many_calls",
+    "duplicate_call_id",
+    "end_of_step_misplaced",
+    "not_deciding",
+    "shop_closed",
+    "unknown_tool",
+    "tool_denied",
+    "invalid_json",
+    "invalid_arguments",
+    "invalid_range",
+    "not_found",
+    "not_available",
+    "version_conflict",
+    "too_large",
+    "result_too_large",
+    "internal",
+    "not_offered",
+    "not_listed",
+    "shelf_full",
+    "price_out_of_range",
+)
+
+#: Largest number of characters of one serialised result.
+MAX_CONTENT = 32_000
+
+#: Largest number of characters of input repeated in a message.
+MAX_ECHO = 80
+
+_CODES = frozenset(ERROR_CODES)
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_canonical = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+).encode
+
+
+class ToolError(Exception):
+    """A call that fails for a reason its caller should read.
+
+    Args:
+        code: One of `ERROR_CODES`.
+        message: English sentence composed by this project; input in it has gone through `echo`.
+        path: Place of the problem in the arguments (`$`, `$.field`, `$.items[3].sale_price`), if any.
+        errors: Every problem of the call as `{"path", "message"}`; only with `invalid_arguments`.
+
+    Raises:
+        ValueError: The code is not in the list.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        path: str | None = None,
+        errors: Sequence[dict[str, str]] | None = None,
+    ) -> None:
+        if code not in _CODES:
+            raise ValueError(f"unknown error code {code!r}")
+        super().__init__(code, message, path, errors)
+        self.code = code
+        self.message = message
+        self.path = path
+        self.errors = errors
+
+    def __str__(self) -> str:
+        """Return code and message in one line."""
+        return f"{self.code}: {self.message}"
+
+
+def success(**fields: Any) -> dict[str, Any]:
+    """Return the envelope of a call that was executed; `ok` is its first key."""
+    return {"ok": True, **fields}
+
+
+def failure(error: ToolError) -> dict[str, Any]:
+    """Return the envelope of a call that was not executed."""
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.path is not None:
+        body["path"] = error.path
+    if error.errors is not None:
+        body["errors"] = [dict(problem) for problem in error.errors]
+    return {"ok": False, "error": body}
+
+
+def dumps(result: Any) -> str:
+    """Serialise a result: compact, keys in their order, Unicode as it is.
+
+    Raises:
+        TypeError: A value is not JSON.
+        ValueError: A number is not finite, or the value contains itself.
+    """
+    return _encode(result)
+
+
+def canonical(value: Any) -> str:
+    """Serialise JSON data so that equal data give equal text (sorted keys); for hashes, not for results.
+
+    Raises:
+        TypeError: A value is not JSON.
+        ValueError: A number is not finite, or the value contains itself.
+    """
+    return _canonical(value)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """Return the compact table form `{"columns", "rows", "count"}`; rows are copied into lists."""
+    listed = [list(row) for row in rows]
+    return {"columns": list(columns), "rows": listed, "count": len(listed)}
+
+
+def money(cents: int) -> float:
+    """Return an amount as shown: cents / 100."""
+    return currency(cents)
+
+
+def rounded(x: float, digits: int) -> float:
+    """Round half-even on the shortest decimal representation of `x`; never -0.0.
+
+    Args:
+        x: A finite number.
+        digits: Decimals to keep.
+    """
+    return float(Decimal(repr(float(x))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN)) + 0.0
+
+
+def echo(value: object) -> str:
+    """Return input for use in a message: at most 80 characters, lone surrogates as U+FFFD.
+
+    Text stands as it is, other JSON values as JSON, anything else by the name of its type (a `repr` may
+    hold memory addresses).
+    """
+    if isinstance(value, str):
+        text = value[: MAX_ECHO + 1]
+    else:
+        try:
+            text = _encode(value)
+        except (TypeError, ValueError, RecursionError):
+            text = repr(value) if isinstance(value, float) else type(value).__name__
+    if len(text) > MAX_ECHO:
+        text = text[: MAX_ECHO - 1] + "…"
+    if not text.isascii():
+        text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
