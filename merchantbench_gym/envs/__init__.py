@@ -1,0 +1,25 @@
+"""Environments: one merchant, several, or a numeric view. Each is loaded on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from merchantbench_gym.envs.merchant import MerchantEnv
+
+__all__ = ["MerchantEnv"]
+
+_HOMES = {"MerchantEnv": "merchant"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
