@@ -1,1 +1,57 @@
-"""Policies and the loop that runs them; installed as ``merchantbench_gym.baselines``."""
+"""Policies and the loop that plays them.
+
+The folder is installed as ``merchantbench_gym.baselines``. Everything is resolved on first use.
+``POLICIES`` maps the names known to the command line to policy classes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merchantbench_gym.baselines.passive import PassivePolicy
+    from merchantbench_gym.baselines.policy import BasePolicy, Policy, PolicyStop
+    from merchantbench_gym.baselines.registry import POLICIES
+    from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
+    from merchantbench_gym.baselines.runner import EpisodeResult, run_episode
+    from merchantbench_gym.baselines.scripted import ScriptedPolicy
+    from merchantbench_gym.wrappers.seat import Seat
+
+_HOMES = {
+    "BasePolicy": "merchantbench_gym.baselines.policy",
+    "EpisodeResult": "merchantbench_gym.baselines.runner",
+    "POLICIES": "merchantbench_gym.baselines.registry",
+    "PassivePolicy": "merchantbench_gym.baselines.passive",
+    "Policy": "merchantbench_gym.baselines.policy",
+    "PolicyStop": "merchantbench_gym.baselines.policy",
+    "RuleBasedPolicy": "merchantbench_gym.baselines.rule_based",
+    "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
+    "Seat": "merchantbench_gym.wrappers.seat",
+    "run_episode": "merchantbench_gym.baselines.runner",
+}
+
+__all__ = [
+    "POLICIES",
+    "BasePolicy",
+    "EpisodeResult",
+    "PassivePolicy",
+    "Policy",
+    "PolicyStop",
+    "RuleBasedPolicy",
+    "ScriptedPolicy",
+    "Seat",
+    "run_episode",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

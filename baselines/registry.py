@@ -1,0 +1,12 @@
+"""The policies that can be asked for by name."""
+
+from __future__ import annotations
+
+from merchantbench_gym.baselines.passive import PassivePolicy
+from merchantbench_gym.baselines.policy import BasePolicy
+from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
+
+POLICIES: dict[str, type[BasePolicy]] = {
+    "passive": PassivePolicy,
+    "rule_based": RuleBasedPolicy,
+}

@@ -1,0 +1,331 @@
+"""A merchant that follows a handful of fixed rules: fill the shelf, mark up, drop what went bad.
+
+Per window it takes at most three turns: it reads, it looks for new products if places are free, and it
+writes and ends the window. Environments that grant fewer turns per window get the same rules with older
+data: with two turns new products come from searches made in the previous window, with one turn everything
+it knows does.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any
+
+from merchantbench_gym.baselines.policy import END, BasePolicy, marked_up
+
+PAGE = 50  # rows per page, the most a tool gives
+PAGES_PER_SEARCH = 12
+ITEMS_PER_CALL = 100
+MAX_TARGET = 400  # keeps a reading turn below 64 calls and the state below 16 KiB
+
+# Places of shelf figures in the observation's ``store``, each as a share of ``max_listings``.
+ACTIVE, WITHDRAWN, SLOW = 13, 15, 17
+
+Action = list[dict[str, Any]]
+Plan = dict[str, Any]
+
+
+class RuleBasedPolicy(BasePolicy):
+    """Fixed rules, no model.
+
+    In order: guard the cash, delist what is withdrawn or ships too late, delist what does not sell, keep
+    every price at supplier price times markup, fill the shelf once a day, end the window.
+
+    Args:
+        mode: Where new products come from; ``"random"`` draws them from the whole catalogue.
+        selection_seed: Seed of that draw, which depends on it and on the day only.
+        markup: Sale price = supplier price × markup.
+        shelf_target: Listings to aim for, 1 to 400; the shelf's own limit applies too.
+        low_cash: With the cash guard, a balance below it empties the shelf …
+        high_cash: … until the balance has reached this amount. Currency units.
+        cash_guard: Whether the cash guard is on; None is the mode's default (off in ``"random"``).
+        stale_days: Whole days without a sale after which a listing is stale.
+        stale: Whether stale listings are delisted; None is the mode's default (off in ``"random"``).
+
+    Raises:
+        ValueError: An argument is out of range; the message names it.
+    """
+
+    name = "rule_based"
+
+    def __init__(
+        self,
+        mode: str = "random",
+        *,
+        selection_seed: int = 42,
+        markup: float = 2.0,
+        shelf_target: int = 50,
+        low_cash: float = 500.0,
+        high_cash: float = 1000.0,
+        cash_guard: bool | None = None,
+        stale_days: int = 7,
+        stale: bool | None = None,
+    ) -> None:
+        if mode != "random":
+            raise ValueError(f"mode must be 'random', not {mode!r}")
+        if not markup > 0:
+            raise ValueError(f"markup must be positive, not {markup!r}")
+        if not 1 <= shelf_target <= MAX_TARGET:
+            raise ValueError(f"shelf_target must be 1 to {MAX_TARGET}, not {shelf_target!r}")
+        if low_cash > high_cash:
+            raise ValueError(f"low_cash ({low_cash}) must not exceed high_cash ({high_cash})")
+        self.mode = mode
+        self.selection_seed = selection_seed
+        self.markup = markup
+        self.shelf_target = shelf_target
+        self.low_cash = low_cash
+        self.high_cash = high_cash
+        self.cash_guard = bool(cash_guard)
+        self.stale_days = stale_days
+        self.stale = bool(stale)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._halted = False
+        self._day = 0  # last day on which a window was seen
+        self._window = -1
+        self._first = False  # the current window is the first one of its day
+        self._stage = ""  # what the last turn of the current window did: reads, sourcing, writes
+        self._plan: Plan | None = None  # between sourcing and writes
+        self._searched: dict[str, int] | None = None  # day and page count behind the latest searches
+        self._found: list[list[Any]] | None = None  # what they found, where it is used a window later
+        self._total = 0  # products on offer at the latest probe
+
+    def reset(self, seat: Any, *, seed: int | None = None) -> None:
+        """Start an episode. The selection seed, not ``seed``, governs the draws."""
+        super().reset(seat, seed=seed)
+        self._forget()
+
+    # -- one turn ------------------------------------------------------------------------------------
+
+    def act(self, observation: Any, info: Mapping[str, Any]) -> Action:
+        """Play the next turn of the current window."""
+        results = _Results(observation["tool_results"])
+        active, at_risk = self._shelf_figures(observation["store"])
+        day, tomorrow = int(info["day"]), int(info["hour"]) + self.seat.window_hours >= 24
+        turns = self.seat.max_turns_per_window
+        if info["window"] != self._window:
+            self._window = int(info["window"])
+            self._first = day != self._day
+            self._day = day
+            if turns == 1:
+                return self._whole_window(results, active, tomorrow)
+            self._stage = "reads"
+            if turns == 2:
+                self._found = self._rows_found(results)
+                return self._reads(active, review=self._first, probe=tomorrow or active <= at_risk)
+            full = not self.stale and active - at_risk >= self._target
+            probe = (self._first or active <= at_risk) and not full
+            return self._reads(active, review=self._first, probe=probe)
+        if self._stage == "reads":
+            plan = self._make_plan(results)
+            if turns == 2:
+                self._stage = "writes"
+                writes = self._writes(plan, self._found)
+                return [*writes, *self._searches(tomorrow or not plan["left"]), dict(END)]
+            searches = self._searches(plan["need"] > 0)
+            if searches:
+                self._stage, self._plan = "sourcing", plan
+                return searches
+            self._stage = "writes"
+            return [*self._writes(plan, None), dict(END)]
+        if self._stage == "sourcing" and self._plan is not None:
+            plan, self._plan, self._stage = self._plan, None, "writes"
+            return [*self._writes(plan, self._rows_found(results)), dict(END)]
+        # The writes did not end the window: they were refused as a whole.
+        return [dict(END)]
+
+    def _whole_window(self, results: _Results, active: int, tomorrow: bool) -> Action:
+        """One batch for a window of one turn: act on the previous window's data, read for the next."""
+        self._stage = "writes"
+        plan = self._make_plan(results)
+        writes = self._writes(plan, self._rows_found(results))
+        searches = self._searches(tomorrow or not plan["left"])
+        reads = self._reads(max(active, self._target), review=tomorrow, probe=True)
+        return [*writes, *reads, *searches, dict(END)]
+
+    @property
+    def _target(self) -> int:
+        return min(self.shelf_target, self.seat.max_listings)
+
+    def _shelf_figures(self, store: Any) -> tuple[int, int]:
+        """Listings now, and how many of them may be withdrawn or slow (counted twice if both)."""
+        share = self.seat.max_listings
+        return round(float(store[ACTIVE]) * share), round(
+            (float(store[WITHDRAWN]) + float(store[SLOW])) * share
+        )
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def _reads(self, active: int, *, review: bool, probe: bool) -> Action:
+        """The reading calls: as many pages of each shelf table as the shelf needs."""
+        pages = range(1, max(1, -(-active // PAGE)) + 1)
+        calls = [_call("balance", "query_balance")]
+        calls += [_call(f"shelf-{page}", "query_my_listings", page=page, page_size=PAGE) for page in pages]
+        calls += [
+            _call(f"risks-{page}", "query_supply_chain_anomalies", mode="now", page=page, page_size=PAGE)
+            for page in pages
+        ]
+        if review:
+            sort = {"sort_by": "days_without_sales", "window_days": 7}
+            calls += [
+                _call(f"review-{page}", "review_my_listings", **sort, page=page, page_size=PAGE)
+                for page in pages
+            ]
+        if probe:
+            calls.append(_call("probe", "search_products", query="", page=1, page_size=PAGE))
+        return calls
+
+    def _make_plan(self, results: _Results) -> Plan:
+        """Apply rules 2 to 6 to what was read; a read that failed leaves its rule without data."""
+        probe = results.get("probe")
+        if probe is not None:
+            self._total = int(probe["total_count"])
+        columns = ("product_id", "sale_price", "supplier_price", "supplier_ship_hours", "supplier_available")
+        rows = {row[0]: row for row in results.rows("shelf-", "items", *columns)}
+        shelf = list(rows)
+        rows.update((row[0], row) for row in results.rows("risks-", "listings", *columns))
+        if self._is_halted(results.get("balance")):
+            return {"delist": sorted(rows), "adjust": [], "need": 0, "left": 0, "shelf": shelf}
+        promise = self.seat.promise_hours
+        leaving = {row[0] for row in rows.values() if not row[4] or row[3] > promise}
+        if self.stale and self._first:
+            for product, days in results.rows("review-", "items", "product_id", "days_without_sales"):
+                if days >= self.stale_days:
+                    leaving.add(product)
+        adjust = []
+        for product, sale, price, _, _ in rows.values():
+            if product not in leaving and price > 0 and sale != marked_up(price, self.markup):
+                adjust.append([product, marked_up(price, self.markup)])
+        left = len(shelf) - len(leaving.intersection(shelf))
+        known = results.get("shelf-1") is not None
+        sourcing = known and left < self._target and (self._first or left == 0)
+        need = self._target - left if sourcing else 0
+        return {"delist": sorted(leaving), "adjust": adjust, "need": need, "left": left, "shelf": shelf}
+
+    def _is_halted(self, balance: Mapping[str, Any] | None) -> bool:
+        """The cash guard: halted below the low mark, until the high mark is reached."""
+        if self.cash_guard and balance is not None:
+            mark = self.high_cash if self._halted else self.low_cash
+            self._halted = balance["balance"] < mark
+        return self._halted
+
+    # -- sourcing ------------------------------------------------------------------------------------
+
+    def _searches(self, wanted: bool) -> Action:
+        """Search calls for the pages drawn for today; none if not wanted or nothing is on offer."""
+        self._searched = None
+        count = -(-self._total // PAGE)
+        if not wanted or count == 0:
+            return []
+        self._searched = {"day": self._day, "pages": count}
+        _, pages = self._draw(self._day, count)
+        return [
+            _call(f"page-{page}.", "search_products", query="", page=page, page_size=PAGE) for page in pages
+        ]
+
+    def _draw(self, day: int, count: int) -> tuple[random.Random, list[int]]:
+        """The day's generator after it has drawn the pages to look at, and these in ascending order."""
+        generator = random.Random(self.selection_seed * 1_000_003 + day)
+        return generator, sorted(generator.sample(range(1, count + 1), min(PAGES_PER_SEARCH, count)))
+
+    def _rows_found(self, results: _Results) -> list[list[Any]] | None:
+        """Products and prices on the pages searched last; None if nothing was searched."""
+        if self._searched is None:
+            return None
+        _, pages = self._draw(self._searched["day"], self._searched["pages"])
+        found: list[list[Any]] = []
+        for page in pages:
+            found += map(list, results.rows(f"page-{page}.", "items", "product_id", "price"))
+        return found
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def _writes(self, plan: Plan, found: list[list[Any]] | None) -> Action:
+        """The writing calls of a plan, new listings drawn from what was found."""
+        new = self._choose(plan, found or [])
+        calls = _batches("delist_product", ({"product_id": product} for product in plan["delist"]))
+        calls += _batches(
+            "adjust_price", ({"product_id": product, "new_price": price} for product, price in plan["adjust"])
+        )
+        calls += _batches("list_product", ({"product_id": p, "sale_price": price} for p, price in new))
+        return calls
+
+    def _choose(self, plan: Plan, found: list[list[Any]]) -> list[tuple[str, float]]:
+        """Draw as many products as are needed from those found, except what was on the shelf."""
+        if not plan["need"] or self._searched is None:
+            return []
+        taken = set(plan["shelf"])
+        candidates = [row for row in found if row[0] not in taken]
+        generator, _ = self._draw(self._searched["day"], self._searched["pages"])
+        generator.shuffle(candidates)
+        return [(product, marked_up(price, self.markup)) for product, price in candidates[: plan["need"]]]
+
+    # -- state ---------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later turns depend on."""
+        return {
+            "halted": self._halted,
+            "day": self._day,
+            "window": self._window,
+            "first": self._first,
+            "stage": self._stage,
+            "plan": self._plan,
+            "searched": self._searched,
+            "found": self._found,
+            "total": self._total,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state made by :meth:`state_dict`."""
+        state = json.loads(json.dumps(dict(state)))  # own copy
+        self._halted = state["halted"]
+        self._day = state["day"]
+        self._window = state["window"]
+        self._first = state["first"]
+        self._stage = state["stage"]
+        self._plan = state["plan"]
+        self._searched = state["searched"]
+        self._found = state["found"]
+        self._total = state["total"]
+
+
+class _Results:
+    """The successful results of the last turn, parsed, by call id."""
+
+    def __init__(self, results: Iterable[Mapping[str, str]]) -> None:
+        self._texts = {result["tool_call_id"]: result["content"] for result in results}
+        self._parsed: dict[str, dict[str, Any] | None] = {}
+
+    def get(self, call_id: str) -> dict[str, Any] | None:
+        """The result with this id, or None if there is none or it failed."""
+        if call_id not in self._parsed:
+            text = self._texts.get(call_id)
+            value = json.loads(text) if text is not None else {"ok": False}
+            self._parsed[call_id] = value if value["ok"] else None
+        return self._parsed[call_id]
+
+    def rows(self, prefix: str, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Rows of one table over all results whose id starts with a prefix, reduced to some columns."""
+        for call_id in self._texts:
+            if not call_id.startswith(prefix):
+                continue
+            result = self.get(call_id)
+            if result is not None:
+                names = result[table]["columns"]
+                yield from map(itemgetter(*map(names.index, columns)), result[table]["rows"])
+
+
+def _call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": call_id, "name": name, "arguments": arguments}
+
+
+def _batches(name: str, items: Iterable[dict[str, Any]]) -> Action:
+    """Calls of a writing tool for any number of items."""
+    rows = list(items)
+    starts = range(0, len(rows), ITEMS_PER_CALL)
+    return [_call(f"{name}-{i}", name, items=rows[i : i + ITEMS_PER_CALL]) for i in starts]

@@ -1,0 +1,9 @@
+"""Scoring: from what a run reached to figures that can be compared."""
+
+from __future__ import annotations
+
+from merchantbench_gym.evaluation.record import result_record
+from merchantbench_gym.evaluation.swr import swr
+from merchantbench_gym.scenario import DEV_SEEDS, EVAL_SEEDS
+
+__all__ = ["DEV_SEEDS", "EVAL_SEEDS", "result_record", "swr"]
