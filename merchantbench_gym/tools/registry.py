@@ -38,10 +38,10 @@ EntityId = Annotated[str, Field(max_length=64)]
 MAX_ERRORS = 20
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-_KEYWORDS = frozenset(
-    ["type", "description", "properties", "required", "additionalProperties", "items", "enum", "default"]
-    + ["minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"]
-)
+_KEYWORDS = {
+    *("type", "description", "properties", "required", "additionalProperties", "items", "enum", "default"),
+    *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
+}
 _BOUNDS = (annotated_types.Ge, annotated_types.Le, annotated_types.MinLen, annotated_types.MaxLen)
 
 
