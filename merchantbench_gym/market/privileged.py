@@ -1,0 +1,94 @@
+"""Hidden state of a world, kept apart from everything a merchant may read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merchantbench_gym.market.orders import Order
+from merchantbench_gym.market.shelf import price_factor
+
+if TYPE_CHECKING:
+    from merchantbench_gym.market.catalog import Catalog
+    from merchantbench_gym.market.world import World
+
+Floats = NDArray[np.float64]
+
+
+class Privileged:
+    """Hidden items for oracles, critics and tests; nothing of this may reach an agent.
+
+    Attributes:
+        catalog: The catalog with its hidden arrays (reference prices, elasticities, rates, hazards).
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.catalog: Catalog = world.catalog
+
+    def expected_orders(self, m: int, hour: int) -> dict[int, float]:
+        """Expected orders per listing of a merchant in an hour, by product."""
+        world = self._world
+        merchant = world._merchants[m]
+        q = merchant.shelf.expected(np.array([hour]))[:, 0] * world.rating(m).multiplier
+        capped = np.minimum(q, world.rules.hourly_cap).tolist()
+        return dict(zip(merchant.shelf.products.tolist(), capped, strict=True))
+
+    def price_factor(self, product: int, price: int) -> float:
+        """Demand at a sale price in cents relative to the reference price."""
+        catalog = self.catalog
+        return price_factor(
+            price,
+            int(catalog.ref_price[product]),
+            float(catalog.elasticity[product]),
+            self._world.rules.ces_cap,
+        )
+
+    def curves(self, indices: Any, day: int) -> Floats:
+        """Demand curve of products on a curve day, any day, in orders per day."""
+        return self.catalog.curves(indices, day)
+
+    def timeline(self, product: int, until: int) -> tuple[list[int], list[int], list[int]]:
+        """Starts and ends (A0, E0, A1, ...) of price, listing and shipping disturbances begun by an hour."""
+        timelines = self._world.timelines
+        timelines.ensure(until)
+        price, listing, shipping = (
+            [t for t in bounds if t <= until] for bounds in timelines.bounds[product].tolist()
+        )
+        return price, listing, shipping
+
+    def listed_through(self, indices: Any, a: int, b: int) -> NDArray[np.bool_]:
+        """Whether products are listed upstream in every hour a ... b, bool array of shape (k,)."""
+        return self._undisturbed(indices, a, b, lambda state: state.listed)
+
+    def ships_within(self, indices: Any, a: int, b: int, hours: int) -> NDArray[np.bool_]:
+        """Whether the ship time of products is at most ``hours`` in every hour a ... b, bool array of shape (k,)."""
+        return self._undisturbed(indices, a, b, lambda state: state.ship_hours <= hours)
+
+    def _undisturbed(self, indices: Any, a: int, b: int, test: Any) -> NDArray[np.bool_]:
+        timelines = self._world.timelines
+        timelines.ensure(b)
+        index = np.asarray(indices, dtype=np.int64)
+        good: NDArray[np.bool_] = test(timelines.at(index, a)).copy()
+        hour = a
+        following = timelines.at(index, hour).next_change
+        while True:
+            due = np.flatnonzero(following <= b)
+            if not len(due):
+                return good
+            # Each product moves to its own next change; several rounds cover products with several changes.
+            for i in due.tolist():
+                state = timelines.at(index[i : i + 1], int(following[i]))
+                good[i] &= bool(test(state)[0])
+                following[i] = state.next_change[0]
+
+    def fate(self, m: int, number: int) -> Order:
+        """The whole life of an order, stamps to come included."""
+        return self._world._merchants[m].orders[number - 1]
+
+    def evidence(self, m: int) -> dict[str, Any]:
+        """Unpublished rating evidence and decayed sums of a merchant."""
+        reputation = self._world._merchants[m].reputation
+        return {"today": tuple(reputation.today), "e": reputation.e, "w": reputation.w}

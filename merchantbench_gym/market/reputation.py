@@ -1,0 +1,126 @@
+"""Shop and listing ratings: evidence of ended orders, published at the end of each day."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from merchantbench_gym.market import orders
+from merchantbench_gym.market.orders import Order
+from merchantbench_gym.market.rules import EVIDENCE_KINDS, Rules
+
+_ON_TIME, _LATE, _REFUND, _ONLY_REFUND, _BAD_REVIEW, _STOCKOUT = range(6)
+_EVIDENCE_OF_END: dict[int, int] = {
+    orders.REFUND: _REFUND,
+    orders.ONLY_REFUND: _ONLY_REFUND,
+    orders.BAD_REVIEW: _BAD_REVIEW,
+    orders.STOCKOUT: _STOCKOUT,
+}
+
+
+def evidence_of(order: Order) -> int | None:
+    """Kind of evidence an ended order gives, an index of `EVIDENCE_KINDS`, or None if it is not counted."""
+    if order.end == orders.NORMAL:
+        return _ON_TIME if order.late_t == orders.UNSET else _LATE
+    return _EVIDENCE_OF_END.get(order.end)
+
+
+class Rating(NamedTuple):
+    """A published shop rating; ``published_day`` is the last completed public day included, 0 before the first."""
+
+    rating: float
+    stars: int
+    multiplier: float
+    rated_orders: int
+    published_day: int
+
+
+class Reputation:
+    """Decayed rating sums of one merchant and of its listings.
+
+    Attributes:
+        today: Counts of evidence since the last publication, in the order of `EVIDENCE_KINDS`.
+        today_by_product: The same per product, for products that have any.
+        listings: Per product (E, W, day of the last evidence).
+        published: The rating in force.
+        day: Day index n of the last publication, -1 before the first.
+    """
+
+    __slots__ = ("day", "e", "listings", "published", "rules", "today", "today_by_product", "w")
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.e = 0.0
+        self.w = 0.0
+        self.day = -1
+        self.today = [0] * len(EVIDENCE_KINDS)
+        self.today_by_product: dict[int, list[int]] = {}
+        self.listings: dict[int, tuple[float, float, int]] = {}
+        self.published = self._rate(rules.prior, 0, 0)
+
+    def copy(self) -> Reputation:
+        """Independent reputation of the same content."""
+        other = Reputation.__new__(Reputation)
+        other.rules, other.e, other.w, other.day = self.rules, self.e, self.w, self.day
+        other.today = self.today.copy()
+        other.today_by_product = {p: counts.copy() for p, counts in self.today_by_product.items()}
+        other.listings = self.listings.copy()
+        other.published = self.published
+        return other
+
+    def _rate(self, rating: float, rated: int, day: int) -> Rating:
+        # Before the first publication the prior's stars hold, but the multiplier is 1 whatever they are.
+        steps = bisect_right(self.rules.thresholds, rating)
+        multiplier = self.rules.multipliers[steps] if self.rules.rating_enabled and day else 1.0
+        return Rating(rating, steps + 1, multiplier, rated, day)
+
+    def add(self, order: Order) -> None:
+        """Counts the evidence of an order that ends now."""
+        kind = evidence_of(order)
+        if kind is not None:
+            self.today[kind] += 1
+            counts = self.today_by_product.get(order.product)
+            if counts is None:
+                counts = self.today_by_product[order.product] = [0] * len(EVIDENCE_KINDS)
+            counts[kind] += 1
+
+    def _sums(self, counts: list[int]) -> tuple[float, float]:
+        e = w = 0.0
+        for count, score, weight in zip(counts, self.rules.score_weights, self.rules.weights, strict=True):
+            if count:
+                e += count * score
+                w += count * weight
+        return e, w
+
+    def publish(self, day: int) -> None:
+        """Closes a day and puts its rating in force.
+
+        Args:
+            day: Day index n, 0 for the first day.
+        """
+        rules = self.rules
+        e, w = self._sums(self.today)
+        self.e = rules.decay * self.e + e
+        self.w = rules.decay * self.w + w
+        rating = (rules.prior_weight * rules.prior + self.e) / (rules.prior_weight + self.w)
+        rated = self.published.rated_orders + sum(self.today)
+        self.published = self._rate(min(max(rating, 1.0), 5.0), rated, day + 1)
+        self.day = day
+        self.today = [0] * len(EVIDENCE_KINDS)
+        for product, counts in self.today_by_product.items():
+            before = self._listing_sums(product, day)
+            e, w = self._sums(counts)
+            self.listings[product] = (before[0] + e, before[1] + w, day)
+        self.today_by_product = {}
+
+    def _listing_sums(self, product: int, day: int) -> tuple[float, float]:
+        e, w, last = self.listings.get(product, (0.0, 0.0, day))
+        fade: float = 2.0 ** (-(day - last) / self.rules.listing_half_life)
+        return e * fade, w * fade
+
+    def listing_rating(self, product: int) -> float:
+        """Published rating of one product of this merchant, in [1, 5]."""
+        e, w = self._listing_sums(product, max(self.day, 0))
+        rules = self.rules
+        rating = (rules.listing_prior_weight * rules.listing_prior + e) / (rules.listing_prior_weight + w)
+        return min(max(rating, 1.0), 5.0)

@@ -1,0 +1,221 @@
+"""One merchant's shelf: listings as array columns, exposure age, and the demand of a span of hours."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merchantbench_gym.market import draws
+from merchantbench_gym.market.catalog import DAYS_PER_YEAR, Catalog
+from merchantbench_gym.market.rules import Rules
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_PRODUCT, _SALE, _ORIGIN, _LISTED = range(4)
+_SLACK = 1.0 - 1e-9
+_GAMMA = np.uint64(draws.GAMMA)
+_S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
+_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class Hit(NamedTuple):
+    """A listing that may have customers in an hour: its slot, arrival uniform and demand at multiplier 1."""
+
+    slot: int
+    u: float
+    q: float
+
+
+class ShelfView(NamedTuple):
+    """A shelf sorted by product: int64 and bool arrays of shape (k,); prices in cents, times and ages in hours."""
+
+    product: Ints
+    sale_price: Ints
+    listed_t: Ints
+    age: Ints
+    price: Ints
+    listed: NDArray[np.bool_]
+    ship_hours: Ints
+    stock: Ints
+
+
+def price_factor(price: int, ref_price: int, elasticity: float, cap: float) -> float:
+    """Demand at a sale price relative to the reference price, at most ``cap``."""
+    # Beyond the cap the power may leave the range of floats, so the cap is tested on the exponent's side first.
+    ratio = price / ref_price
+    return cap if ratio < 1.0 and ratio < cap ** (-1.0 / elasticity) else min(ratio**-elasticity, cap)
+
+
+class Shelf:
+    """Listings of one merchant in compact columns; a removed slot is filled by the last one.
+
+    A shelf referenced by a clone or an undo token is never written again: writers copy it first (`copy`).
+
+    Attributes:
+        slots: Slot of each listed product.
+        off: Remembered (age, hour of delisting) of products taken off the shelf, by product.
+    """
+
+    def __init__(self, rules: Rules, catalog: Catalog, arrival_key: int) -> None:
+        self.rules = rules
+        self.catalog = catalog
+        self.arrival_key = arrival_key
+        self.shared = False
+        self.slots: dict[int, int] = {}
+        self.off: dict[int, tuple[int, int]] = {}
+        self._allocate(min(rules.max_listings, 64))
+
+    def _allocate(self, capacity: int) -> None:
+        self.ints = np.zeros((4, capacity), dtype=np.int64)
+        self.keys = np.zeros((capacity, 1), dtype=np.uint64)
+        self.factor = np.zeros((capacity, 1))
+        self.year = np.zeros((capacity, DAYS_PER_YEAR))
+        self.shares = np.zeros((capacity, 24))
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.ints, self.keys, self.factor, self.year, self.shares
+
+    def copy(self) -> Shelf:
+        """Independent shelf of the same content."""
+        other = Shelf.__new__(Shelf)
+        other.rules, other.catalog, other.arrival_key = self.rules, self.catalog, self.arrival_key
+        other.shared = False
+        other.slots, other.off = self.slots.copy(), self.off.copy()
+        other.ints, other.keys, other.factor, other.year, other.shares = (a.copy() for a in self._columns())
+        return other
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def products(self) -> Ints:
+        """Products in slot order, a view of shape (k,)."""
+        return self.ints[_PRODUCT, : len(self.slots)]
+
+    @property
+    def sale_prices(self) -> Ints:
+        """Sale prices in cents in slot order, a view of shape (k,)."""
+        return self.ints[_SALE, : len(self.slots)]
+
+    def sale_price(self, product: int) -> int:
+        """Sale price of a listed product in cents."""
+        return int(self.ints[_SALE, self.slots[product]])
+
+    def rows(self) -> list[list[int]]:
+        """State of the listings: [product, sale price, origin, listed_t] sorted by product."""
+        return sorted(self.ints[:, : len(self.slots)].T.tolist())
+
+    def columns_by_product(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Slots in product order and the four integer columns in that order."""
+        order = np.argsort(self.products)
+        product, sale, origin, listed = self.ints[:, order]
+        return order, product, sale, origin, listed
+
+    def put(self, product: int, price: int, t: int) -> None:
+        """Lists a product that is not on the shelf, continuing a remembered exposure age."""
+        age, off_t = self.off.pop(product, (0, t))
+        self.insert(product, price, t - max(0, age - (t - off_t)), t)
+
+    def insert(self, product: int, price: int, origin: int, listed_t: int) -> None:
+        """Writes a listing into the next slot."""
+        slot = len(self.slots)
+        capacity = self.ints.shape[1]
+        if slot == capacity:
+            old = self._columns()
+            self._allocate(min(2 * capacity, self.rules.max_listings))
+            for target, source in zip(self._columns(), old, strict=True):
+                if target is self.ints:
+                    target[:, :capacity] = source
+                else:
+                    target[:capacity] = source
+        self.slots[product] = slot
+        self.ints[:, slot] = product, price, origin, listed_t
+        self.keys[slot] = draws.sm(self.arrival_key, product)
+        self.year[slot] = self.catalog.year_curve(product)
+        self.shares[slot] = self.catalog.hour_shares[product % len(self.catalog.hour_shares)]
+        self.set_price(product, price)
+
+    def set_price(self, product: int, price: int) -> None:
+        """Changes the sale price of a listed product."""
+        slot = self.slots[product]
+        catalog, rules = self.catalog, self.rules
+        self.ints[_SALE, slot] = price
+        self.factor[slot] = rules.scale * price_factor(
+            price, int(catalog.ref_price[product]), float(catalog.elasticity[product]), rules.ces_cap
+        )
+
+    def remove(self, product: int, t: int) -> None:
+        """Takes a listed product off the shelf and remembers its exposure age."""
+        slot, last = self.slots.pop(product), len(self.slots)
+        age = t - int(self.ints[_ORIGIN, slot])
+        if age > 0:
+            self.off[product] = (age, t)
+        if slot != last:
+            self.ints[:, slot] = self.ints[:, last]
+            for column in self._columns()[1:]:
+                column[slot] = column[last]
+            self.slots[int(self.ints[_PRODUCT, slot])] = slot
+
+    def remembered(self, t: int) -> list[tuple[int, int, int]]:
+        """Age memory (product, age, hour of delisting) without entries that shrank to 0 by hour t."""
+        return sorted((p, age, off) for p, (age, off) in self.off.items() if age > t - off)
+
+    def expected(self, hours: Ints) -> Floats:
+        """Expected orders per listing and hour at multiplier 1, before the hourly cap.
+
+        Args:
+            hours: Hours, int64 array of shape (h,).
+
+        Returns:
+            float64 array of shape (k, h) in slot order.
+        """
+        n = len(self.slots)
+        days = hours // 24 + self.rules.curve_offset_days
+        q: Floats = self.year[:n].take(days % DAYS_PER_YEAR, axis=1, mode="clip")
+        q *= self.factor[:n]
+        q *= self.shares[:n].take(hours % 24, axis=1, mode="clip")
+        age = hours - self.ints[_ORIGIN, :n, None]
+        q *= self.rules.lifecycle.take(age, mode="clip")
+        q *= self.catalog.week.take(days % 7, mode="clip")
+        return q
+
+    def hits(self, hours: Ints, bound: Floats | float) -> dict[int, list[Hit]]:
+        """Listings that may have customers, by hour.
+
+        One array expression over all listings and hours. A listing has customers iff u >= exp(-q); as
+        exp(-q) >= 1 - q, the test u + q >= 1 passes them all and few others.
+
+        Args:
+            hours: Consecutive hours, int64 array of shape (h,).
+            bound: Upper bound of the rating multiplier, scalar or float64 array of shape (h,).
+
+        Returns:
+            Candidates to be counted exactly, for the hours that have any.
+        """
+        n = len(self.slots)
+        q = self.expected(hours)
+        z = self.keys[:n] + (hours + 1).astype(np.uint64) * _GAMMA
+        z ^= z >> _S30
+        z *= _M1
+        z ^= z >> _S27
+        z *= _M2
+        z ^= z >> _S31
+        z >>= _S11
+        u: Floats = z.astype(np.float64)
+        u *= 2.0**-53
+        slots, columns = np.nonzero(q * bound + u >= _SLACK)
+        found: dict[int, list[Hit]] = {}
+        if len(slots):
+            first = int(hours[0])
+            for slot, column, u_, q_ in zip(
+                slots.tolist(),
+                columns.tolist(),
+                u[slots, columns].tolist(),
+                q[slots, columns].tolist(),
+                strict=True,
+            ):
+                found.setdefault(first + column, []).append(Hit(slot, u_, q_))
+        return found

@@ -1,0 +1,118 @@
+"""State of a world as plain data, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from merchantbench_gym.market.history import History
+from merchantbench_gym.market.ledger import Ledger
+from merchantbench_gym.market.merchant import Merchant
+from merchantbench_gym.market.orders import Order
+from merchantbench_gym.market.reputation import Rating, Reputation
+from merchantbench_gym.market.shelf import Shelf
+
+if TYPE_CHECKING:
+    from merchantbench_gym.market.world import World
+
+_FIELDS = len(Order._fields)
+
+
+def _orders_to_bytes(orders: list[Order]) -> bytes:
+    return np.array(orders, dtype="<i4").tobytes()
+
+
+def _orders_from_bytes(data: bytes) -> list[Order]:
+    rows = np.frombuffer(data, dtype="<i4").reshape(-1, _FIELDS).tolist()
+    return [Order(*row) for row in rows]
+
+
+def dump(world: World, history: bool = True) -> dict[str, Any]:
+    """State of a world.
+
+    Args:
+        world: The world.
+        history: Whether to hold order history and day records, or their lengths only.
+
+    Returns:
+        Plain data in canonical form.
+    """
+    stock = {product: list(entry) for product, entry in world._stock.items()}
+    return {
+        "t": world.t,
+        "stock": stock,
+        "seats": [_dump_merchant(m, world.t, history) for m in world._merchants],
+    }
+
+
+def _dump_merchant(m: Merchant, t: int, history: bool) -> dict[str, Any]:
+    open_orders = sorted({order for events in m.due.values() for _, order in events})
+    rep = m.reputation
+    return {
+        "alive": m.alive,
+        "closed_t": m.closed_t,
+        "final_t": m.final_t,
+        "accounts": m.ledger.accounts,
+        "charged": m.ledger.charged,
+        "collected": m.ledger.collected,
+        "short": {f"{number}:{reason}": cents for (number, reason), cents in m.ledger.short.items()},
+        "counters": m.counters,
+        "shelf": m.shelf.rows(),
+        "off": m.shelf.remembered(t),
+        "rating": [rep.e, rep.w, rep.day, list(rep.published)],
+        "evidence": rep.today,
+        "evidence_by_product": rep.today_by_product,
+        "listings": rep.listings,
+        "open": _orders_to_bytes(open_orders),
+        "orders": _orders_to_bytes(list(m.orders)) if history else len(m.orders),
+        "records": list(m.records) if history else len(m.records),
+    }
+
+
+def load(world: World, value: dict[str, Any]) -> None:
+    """Puts a world into a dumped state."""
+    merchants = [
+        _load_merchant(m, seat, value["t"]) for m, seat in zip(world._merchants, value["seats"], strict=True)
+    ]
+    world.t = value["t"]
+    world._stock = {product: tuple(entry) for product, entry in value["stock"].items()}
+    world._view = None
+    world._supply = [None] * world.merchants
+    world._merchants = merchants
+    world.timelines.ensure(world.t)
+
+
+def _load_merchant(old: Merchant, seat: dict[str, Any], t: int) -> Merchant:
+    m = Merchant.__new__(Merchant)
+    m.__dict__.update(old.__dict__)
+    m.alive, m.closed_t, m.final_t = seat["alive"], seat["closed_t"], seat["final_t"]
+    m.ledger = Ledger(old.rules, old.index, old.ledger.journal)
+    m.ledger.accounts = list(seat["accounts"])
+    m.ledger.charged, m.ledger.collected = list(seat["charged"]), list(seat["collected"])
+    for key, cents in seat["short"].items():
+        number, reason = key.split(":")
+        m.ledger.short[int(number), reason] = cents
+    m.counters = list(seat["counters"])
+    m.shelf = Shelf(old.rules, old.catalog, old.shelf.arrival_key)
+    for row in seat["shelf"]:
+        m.shelf.insert(*row)
+    m.shelf.off = {product: (age, off_t) for product, age, off_t in seat["off"]}
+    m.reputation = _load_reputation(old, seat)
+    m.orders = History(_orders_from_bytes(seat["orders"]))
+    m.records = History(seat["records"])
+    m.due, m.open_count = {}, 0
+    for order in _orders_from_bytes(seat["open"]):
+        m.schedule(order, t)
+    m._log, m._totals, m._totals_at = None, {}, 0
+    return m
+
+
+def _load_reputation(old: Merchant, seat: dict[str, Any]) -> Reputation:
+    rep = Reputation(old.rules)
+    rep.e, rep.w, rep.day, published = seat["rating"]
+    rep.published = Rating(*published)
+    rep.today = list(seat["evidence"])
+    rep.today_by_product = {product: list(counts) for product, counts in seat["evidence_by_product"].items()}
+    rep.listings = {product: tuple(entry) for product, entry in seat["listings"].items()}
+    return rep

@@ -1,0 +1,302 @@
+"""Supplier timelines: price, listing and shipping of every product as a pure function of seed and product."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merchantbench_gym.market import draws
+from merchantbench_gym.market.cache import SHARED
+from merchantbench_gym.market.catalog import Catalog
+
+Ints = NDArray[np.int64]
+
+PRICE, LISTING, SHIPPING = 0, 1, 2
+EVENT_TYPES: tuple[tuple[str, str], ...] = (
+    ("price_changed", "price_recovered"),
+    ("supplier_delisted", "supplier_relisted"),
+    ("shipping_slowed", "shipping_recovered"),
+)
+"""Event names at the start and at the end of a disturbance, by process."""
+
+_CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELINE)
+_BLOCK = 8
+_MAX_TOUCHED = 8192
+
+
+class SupplierEvent(NamedTuple):
+    """One supplier event: prices in cents, listings as bool, ship times in hours."""
+
+    t: int
+    product: int
+    type: str
+    before: int | bool
+    after: int | bool
+
+
+class SupplierState(NamedTuple):
+    """What suppliers say about some products at one hour; int64 and bool arrays of one shape."""
+
+    price: Ints
+    listed: NDArray[np.bool_]
+    ship_hours: Ints
+    next_change: Ints
+
+
+class Touched(NamedTuple):
+    """Timeline of one product as plain lists, for scalar look-ups on the order path."""
+
+    price_bounds: list[int]
+    prices: list[int]
+    base_price: int
+    listing_bounds: list[int]
+    shipping_bounds: list[int]
+    slow_hours: list[int]
+    ship_hours: int
+
+
+class Timelines:
+    """Alternating renewal processes of all products of a catalog.
+
+    ``bounds[p, k]`` holds A_0, E_0, A_1, E_1, ... of process k of product p, ascending and padded with `draws.NEVER`;
+    with i bounds at or before an hour the process is disturbed iff i is odd, in renewal i // 2.
+    ``values[p, 0, j]`` is the disturbed price in cents and ``values[p, 1, j]`` the disturbed ship time in hours.
+    Generation runs ahead of the clock in blocks; how far is a matter of cache, never of outcome.
+    """
+
+    def __init__(self, catalog: Catalog, config: Any, seed: int) -> None:
+        """Prepares the keys of all processes; nothing is generated yet.
+
+        Args:
+            catalog: The catalog.
+            config: Scenario section ``supplier``.
+            seed: Supplier seed.
+        """
+        self.catalog = catalog
+        self.cover = -1
+        size = catalog.size
+        self._duration: tuple[int, int] = config.duration_hours
+        self._delay: tuple[int, int] = config.slow_delay_hours
+        self._factor: tuple[float, float] = config.price_factor
+        index = np.arange(size)
+        self._keys = np.stack(
+            [draws.sm_array(draws.draw(seed, ch), index) for ch in _CHANNELS], axis=1
+        ).reshape(-1)
+        hazards = (catalog.price_change_hazard, catalog.delist_hazard, catalog.slow_hazard)
+        self._hazards = np.stack(hazards, axis=1).reshape(-1)
+        self._last = np.zeros(size * 3, dtype=np.int64)
+        self.bounds = np.empty((size, 3, 0), dtype=np.int32)
+        self.values = np.empty((size, 2, 0), dtype=np.int32)
+        self._touched: dict[int, Touched] = {}
+        self._changes: _Changes | None = None
+
+    def ensure(self, hour: int) -> None:
+        """Generates renewals so that every hour up to ``hour`` is covered."""
+        if hour <= self.cover:
+            return
+        bounds, values = [self.bounds], [self.values]
+        while True:
+            short = np.flatnonzero(self._last <= hour)
+            if not len(short):
+                break
+            block, value = self._generate(short, sum(b.shape[2] for b in bounds) // 2)
+            bounds.append(block)
+            values.append(value)
+        self.bounds = np.concatenate(bounds, axis=2)
+        self.values = np.concatenate(values, axis=2)
+        self.cover = hour
+        self._touched.clear()
+        self._changes = None
+
+    def _generate(self, rows: Ints, first: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        size = self.catalog.size
+        nodes = draws.sm_array(self._keys[rows, None], np.arange(first, first + _BLOCK)[None, :])
+        wait = draws.wait_array(
+            draws.uniform_array(draws.sm_array(nodes, 0)), self._hazards[rows, None] + np.zeros((1, _BLOCK))
+        )
+        duration = draws.integer_array(draws.uniform_array(draws.sm_array(nodes, 1)), *self._duration)
+        ends = self._last[rows, None] + np.cumsum(wait + duration, axis=1)
+        starts = np.minimum(ends - duration, draws.NEVER)
+        np.minimum(ends, draws.NEVER, out=ends)
+        block = np.full((size * 3, 2 * _BLOCK), draws.NEVER, dtype=np.int32)
+        block[rows, 0::2] = starts
+        block[rows, 1::2] = ends
+        self._last[rows] = ends[:, -1]
+        u = draws.uniform_array(draws.sm_array(nodes, 2))
+        process, product = rows % 3, rows // 3
+        values = np.zeros((size, 2, _BLOCK), dtype=np.int32)
+        low, high = self._factor
+        is_price = process == PRICE
+        base = self.catalog.base_price[product[is_price], None]
+        values[product[is_price], 0] = np.maximum(1, np.rint(base * (low + (high - low) * u[is_price])))
+        is_ship = process == SHIPPING
+        delay = draws.integer_array(u[is_ship], *self._delay)
+        values[product[is_ship], 1] = self.catalog.ship_hours[product[is_ship], None] + delay
+        return block.reshape(size, 3, 2 * _BLOCK), values
+
+    def touched(self, product: int) -> Touched:
+        """Timeline of one product as lists, kept for the products that orders touch."""
+        found = self._touched.get(product)
+        if found is None:
+            price, listing, shipping = self.bounds[product].tolist()
+            prices, slow = self.values[product].tolist()
+            found = Touched(
+                price,
+                prices,
+                int(self.catalog.base_price[product]),
+                listing,
+                shipping,
+                slow,
+                int(self.catalog.ship_hours[product]),
+            )
+            if len(self._touched) >= _MAX_TOUCHED:
+                self._touched.clear()
+            self._touched[product] = found
+        return found
+
+    def state(self, product: int, hour: int) -> tuple[int, bool, int]:
+        """Price in cents, whether listed, and ship hours of one product at a covered hour."""
+        line = self._touched.get(product) or self.touched(product)
+        i = bisect_right(line.price_bounds, hour)
+        j = bisect_right(line.shipping_bounds, hour)
+        return (
+            line.prices[i >> 1] if i & 1 else line.base_price,
+            not bisect_right(line.listing_bounds, hour) & 1,
+            line.slow_hours[j >> 1] if j & 1 else line.ship_hours,
+        )
+
+    def listed_hours(self, product: int, after: int, until: int) -> int:
+        """Number of hours h with after < h <= until in which the product is listed upstream."""
+        bounds = self.touched(product).listing_bounds
+        i = bisect_right(bounds, after)
+        listed = 0
+        while True:
+            edge = min(bounds[i] - 1, until) if i < len(bounds) else until
+            if not i & 1:
+                listed += edge - after
+            after = edge
+            if edge >= until:
+                return listed
+            i += 1
+
+    def listed_hours_array(self, indices: Any, until: int) -> Ints:
+        """`listed_hours` from hour 0 to ``until`` for several products, int64 array of shape (k,)."""
+        clipped = np.minimum(self.bounds[indices, LISTING], until + 1).astype(np.int64)
+        gone: Ints = (clipped[:, 1::2] - clipped[:, 0::2]).sum(axis=1)
+        return until - gone
+
+    def at(self, indices: Any, hour: int) -> SupplierState:
+        """State of several products at an hour.
+
+        Args:
+            indices: Product indices, int array of shape (k,), or a slice.
+            hour: Covered hour.
+
+        Returns:
+            Fresh arrays of shape (k,).
+        """
+        bounds = self.bounds[indices]
+        count = (bounds <= hour).sum(axis=2)
+        k = np.arange(len(bounds))
+        disturbed = (count & 1).astype(bool)
+        renewal = np.minimum(count >> 1, self.values.shape[2] - 1)
+        values = self.values[indices]
+        catalog = self.catalog
+        price = np.where(disturbed[:, PRICE], values[k, 0, renewal[:, PRICE]], catalog.base_price[indices])
+        ship = np.where(
+            disturbed[:, SHIPPING], values[k, 1, renewal[:, SHIPPING]], catalog.ship_hours[indices]
+        )
+        following = np.minimum(count, bounds.shape[2] - 1)
+        upcoming = bounds[k[:, None], np.arange(3)[None, :], following].min(axis=1)
+        return SupplierState(price, ~disturbed[:, LISTING], ship, upcoming.astype(np.int64))
+
+    def events(self, indices: Ints, after: int, until: int) -> list[SupplierEvent]:
+        """Events of several products in hours after < t <= until, sorted by t, product, process."""
+        bounds = self.bounds[indices]
+        rows, processes, columns = np.nonzero((bounds > after) & (bounds <= until))
+        found = sorted(
+            (int(bounds[r, k, i]), int(indices[r]), int(k), int(i))
+            for r, k, i in zip(rows.tolist(), processes.tolist(), columns.tolist(), strict=True)
+        )
+        events = []
+        for t, product, process, i in found:
+            before, after_ = self._step(product, process, i)
+            if before != after_:
+                events.append(SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, after_))
+        return events
+
+    def _step(self, product: int, process: int, i: int) -> tuple[int | bool, int | bool]:
+        if process == LISTING:
+            return (True, False) if not i & 1 else (False, True)
+        base = self.catalog.base_price if process == PRICE else self.catalog.ship_hours
+        normal = int(base[product])
+        disturbed = int(self.values[product, 0 if process == PRICE else 1, i >> 1])
+        return (normal, disturbed) if not i & 1 else (disturbed, normal)
+
+    @property
+    def changes(self) -> _Changes:
+        """All changes sorted by hour, built when a whole-catalog view is first carried forward."""
+        if self._changes is None:
+            self._changes = _Changes(self)
+        return self._changes
+
+
+class _Changes:
+    """Changes of all products by hour, so that a catalog view is patched instead of rebuilt."""
+
+    def __init__(self, timelines: Timelines) -> None:
+        catalog, cover = timelines.catalog, timelines.cover
+        self.offsets: list[list[int]] = []
+        self.products: list[Ints] = []
+        self.values: list[Ints] = []
+        bases = (catalog.base_price, None, catalog.ship_hours)
+        for process, base in enumerate(bases):
+            bounds = timelines.bounds[:, process]
+            product, column = np.nonzero(bounds <= cover)
+            t = bounds[product, column]
+            order = np.argsort(t.astype(np.uint16) if cover < 65536 else t, kind="stable")
+            product, column, t = product[order], column[order], t[order]
+            if base is None:
+                value = (column & 1).astype(np.int64)
+            else:
+                disturbed = timelines.values[product, process >> 1, column >> 1]
+                value = np.where(column & 1, base[product], disturbed)
+            self.offsets.append(np.searchsorted(t, np.arange(cover + 2)).tolist())
+            self.products.append(product)
+            self.values.append(value)
+
+    def between(self, process: int, after: int, until: int) -> slice:
+        """Positions of the changes of a process in hours after < t <= until."""
+        offsets = self.offsets[process]
+        return slice(offsets[after + 1], offsets[until + 1])
+
+
+class CatalogView:
+    """Supplier state of the whole catalog at one hour, carried forward by patching what changed."""
+
+    def __init__(self, timelines: Timelines, hour: int) -> None:
+        self.timelines = timelines
+        self.hour = hour
+        state = timelines.at(slice(None), hour)
+        self.price = state.price.astype(np.int64)
+        self.listed = state.listed
+        self.ship_hours = state.ship_hours.astype(np.int64)
+
+    def forward(self, hour: int) -> None:
+        """Moves the view to a later covered hour."""
+        changes = self.timelines.changes
+        for process, target in enumerate((self.price, self.listed, self.ship_hours)):
+            span = changes.between(process, self.hour, hour)
+            if span.start != span.stop:
+                # Changes are in time order, so of several for one product the last one stays.
+                target[changes.products[process][span]] = changes.values[process][span]
+        self.hour = hour
+
+
+def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:
+    """Timelines of a catalog and supplier seed, shared by all worlds of the process."""
+    key = ("timelines", catalog.hash, catalog.seed, scenario.supplier, seed)
+    return SHARED.get(key, lambda: Timelines(catalog, scenario.supplier, seed), weight=catalog.size)
