@@ -1,0 +1,318 @@
+"""Catalogue tools: finding products and looking at suppliers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
+from merchantbench_gym.tools.registry import EntityId, tool
+from merchantbench_gym.tools.results import ToolError, echo, money
+from merchantbench_gym.tools.search import page_of, query_terms, text_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merchantbench_gym.tools.context import Context
+    from merchantbench_gym.tools.view import MerchantView, PublicCatalog
+
+IntArray = npt.NDArray[np.int64]
+
+Stars = Annotated[float, Field(ge=0, le=5)]
+Hours = Annotated[int, Field(ge=0, le=100_000)]
+SortBy = Literal["relevance", "price_asc", "price_desc", "rating", "supplier_rating", "logistics_speed"]
+
+PRODUCT_COLUMNS = (
+    "product_id",
+    "name",
+    "category",
+    "quantity",
+    "price",
+    "supplier_id",
+    "supplier_name",
+    "supplier_ship_hours",
+    "logistics_hours",
+    "historical_avg_rating",
+    "shop_rating",
+    "supplier_age_years",
+)
+
+
+def product_rows(view: MerchantView, products: IntArray | Sequence[int]) -> list[list[Any]]:
+    """Public product rows, in the order of `PRODUCT_COLUMNS`.
+
+    Args:
+        view: The merchant's view.
+        products: Product indices.
+
+    Returns:
+        One fresh row per product, in the given order.
+    """
+    live = view.products(products)
+    facts = view.catalog.facts
+    rows: list[list[Any]] = []
+    for product, stock, price, ship_hours in zip(
+        live.index.tolist(),
+        live.stock.tolist(),
+        (live.price / 100).tolist(),
+        live.ship_hours.tolist(),
+        strict=True,
+    ):
+        id_, name, category, supplier_id, supplier_name, logistics, history, shop, age = facts(product)
+        rows.append(
+            [
+                id_,
+                name,
+                category,
+                stock,
+                price,
+                supplier_id,
+                supplier_name,
+                ship_hours,
+                logistics,
+                history,
+                shop,
+                age,
+            ]
+        )
+    return rows
+
+
+def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> dict[str, Any]:
+    """The compact table of public product rows."""
+    rows = product_rows(view, products)
+    return {"columns": list(PRODUCT_COLUMNS), "rows": rows, "count": len(rows)}
+
+
+def unknown_product(product_id: str) -> ToolError:
+    """The one answer for a product that does not exist or is not visible to the merchant."""
+    return ToolError("not_found", f'no product "{echo(product_id)}" is visible to you', path="$.product_id")
+
+
+def supplier_of(view: MerchantView, supplier_id: str) -> int:
+    """Index of a supplier.
+
+    Raises:
+        ToolError: `not_found`.
+    """
+    supplier = view.catalog.supplier_index(supplier_id)
+    if supplier is None:
+        raise ToolError("not_found", f'no supplier "{echo(supplier_id)}"', path="$.supplier_id")
+    return supplier
+
+
+@tool(
+    kind="READ",
+    examples=[{}, {"query": "storage box", "price_max": 40, "sort_by": "rating", "page_size": 10}],
+)
+def search_products(
+    ctx: Context,
+    *,
+    query: Annotated[str, Field(max_length=256)] = "",
+    category: EntityId | None = None,
+    price_min: Annotated[float, Field(ge=0)] | None = None,
+    price_max: Annotated[float, Field(ge=0)] | None = None,
+    supplier_rating_min: Stars | None = None,
+    historical_rating_min: Stars | None = None,
+    logistics_hours_max: Hours | None = None,
+    supplier_ship_hours_max: Hours | None = None,
+    delivery_hours_max: Hours | None = None,
+    quantity_min: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None,
+    sort_by: SortBy = "relevance",
+    page: Page = 1,
+    page_size: PageSize = 20,
+) -> dict[str, Any]:
+    """Find products on offer across all suppliers by words, filters and sort order.
+
+    Covers every product its supplier sells now, on your shelf or not; products a supplier has withdrawn are
+    left out. A product matches a query if it carries at least one of its words. Prices are supplier prices,
+    ship hours run from the order to shipping, logistics hours from shipping to delivery. Values are those of
+    this window.
+
+    Args:
+        query: Words to look for in product id, name, category and supplier name; blank browses everything.
+        category: Exact category name.
+        price_min: Lowest supplier price, inclusive.
+        price_max: Highest supplier price, inclusive.
+        supplier_rating_min: Lowest shop_rating, 0 to 5.
+        historical_rating_min: Lowest historical_avg_rating, 0 to 5.
+        logistics_hours_max: Most logistics hours.
+        supplier_ship_hours_max: Most supplier ship hours.
+        delivery_hours_max: Most hours of shipping and logistics together.
+        quantity_min: Least quantity in stock.
+        sort_by: Order of the rows. relevance is best match first, or category and id when browsing; rating
+            is product rating, then supplier rating, both falling; supplier_rating is the reverse pair; logistics_speed
+            is ship plus logistics hours, rising.
+        page: Page number from 1.
+        page_size: Rows per page.
+    """
+    if price_min is not None and price_max is not None and price_min > price_max:
+        raise ToolError("invalid_range", "price_min must not exceed price_max", path="$.price_min")
+    view, catalog = ctx.view, ctx.view.catalog
+    products, places = _matches(catalog, query)
+    keep = _unchanging(
+        catalog, products, category, supplier_rating_min, historical_rating_min, logistics_hours_max
+    )
+    products, places = products[keep], places[keep]
+    # The whole catalog has a view of its own; asking for all products one by one would cost more.
+    live = view.products(None if len(products) == catalog.size else products)
+    logistics = catalog.logistics_hours[products]
+    keep = live.listed.copy()
+    if price_min is not None:
+        keep &= live.price / 100 >= price_min
+    if price_max is not None:
+        keep &= live.price / 100 <= price_max
+    if supplier_ship_hours_max is not None:
+        keep &= live.ship_hours <= supplier_ship_hours_max
+    if delivery_hours_max is not None:
+        keep &= live.ship_hours + logistics <= delivery_hours_max
+    if quantity_min is not None:
+        keep &= live.stock >= quantity_min
+    found = products[keep]
+    keys = _sort_keys(
+        catalog, sort_by, found, places[keep], live.price[keep], (live.ship_hours + logistics)[keep]
+    )
+    chosen = page_of(found, keys, *bounds(page, page_size))
+    return {
+        "query": query,
+        "sort_by": sort_by,
+        **page_fields(page, page_size, len(found)),
+        "items": product_table(view, chosen),
+    }
+
+
+def _matches(catalog: PublicCatalog, query: str) -> tuple[IntArray, IntArray]:
+    """Products that match a query and their places by relevance."""
+    if not query.strip():
+        return np.arange(catalog.size), catalog.category_rank
+    return text_index(catalog).matches(query_terms(query))
+
+
+def _unchanging(
+    catalog: PublicCatalog,
+    products: IntArray,
+    category: str | None,
+    supplier_rating_min: float | None,
+    historical_rating_min: float | None,
+    logistics_hours_max: int | None,
+) -> npt.NDArray[np.bool_] | slice:
+    """Which products pass the filters on facts that never change.
+
+    Raises:
+        ToolError: `not_found` for an unknown category.
+    """
+    masks: list[npt.NDArray[np.bool_]] = []
+    if category:
+        if category not in catalog.categories:
+            names = ", ".join(catalog.categories)
+            raise ToolError(
+                "not_found", f'no category "{echo(category)}"; categories: {names}', path="$.category"
+            )
+        masks.append(catalog.category[products] == catalog.categories.index(category))
+    if supplier_rating_min is not None:
+        masks.append(catalog.shop_rating[catalog.supplier[products]] >= supplier_rating_min)
+    if historical_rating_min is not None:
+        masks.append(catalog.historical_rating[products] >= historical_rating_min)
+    if logistics_hours_max is not None:
+        masks.append(catalog.logistics_hours[products] <= logistics_hours_max)
+    return np.logical_and.reduce(masks) if masks else slice(None)
+
+
+def _sort_keys(
+    catalog: PublicCatalog,
+    sort_by: str,
+    products: IntArray,
+    places: IntArray,
+    price: IntArray,
+    delivery: IntArray,
+) -> tuple[IntArray, ...]:
+    """Sort keys of products, non-negative and ascending, the leading one first."""
+    if sort_by == "relevance":
+        return (places,)
+    if sort_by == "price_asc":
+        return (price,)
+    if sort_by == "price_desc":
+        return (price.max(initial=0) - price,)
+    if sort_by == "logistics_speed":
+        return (delivery,)
+    own, shop = catalog.rating_ranks
+    ranks = own[products], shop[catalog.supplier[products]]
+    return ranks if sort_by == "rating" else ranks[::-1]
+
+
+@tool(kind="READ", examples=[{"product_id": "P00017"}])
+def get_product_detail(ctx: Context, *, product_id: EntityId) -> dict[str, Any]:
+    """Show one product's current supplier facts.
+
+    Works for every product on offer and for products on your shelf, also when their supplier has withdrawn
+    them. Shows the supplier price, stock and hours of now, and your sale price if you list the product.
+
+    Args:
+        product_id: Product id, for example P00017.
+    """
+    view = ctx.view
+    product = view.catalog.product_index(product_id)
+    if product is None:
+        raise unknown_product(product_id)
+    available = bool(view.products([product]).listed[0])
+    sale_price = view.sale_price(product)
+    if not available and sale_price is None:
+        raise unknown_product(product_id)
+    return {
+        **dict(zip(PRODUCT_COLUMNS, product_rows(view, [product])[0], strict=True)),
+        "supplier_available": available,
+        "on_my_shelf": sale_price is not None,
+        "my_sale_price": None if sale_price is None else money(sale_price),
+    }
+
+
+@tool(kind="READ", examples=[{"supplier_id": "sup_0017"}])
+def get_supplier_profile(ctx: Context, *, supplier_id: EntityId) -> dict[str, Any]:
+    """Show one supplier's public record.
+
+    Rating, share of returning buyers, age in years and the number of products on offer now. The record
+    describes the past of the supplier as a whole, not single products.
+
+    Args:
+        supplier_id: Supplier id, for example sup_0017.
+    """
+    catalog = ctx.view.catalog
+    supplier = supplier_of(ctx.view, supplier_id)
+    return {
+        "supplier_id": catalog.supplier_id(supplier),
+        "supplier_name": catalog.supplier_name(supplier),
+        "shop_rating": float(catalog.shop_rating[supplier]),
+        "return_buyer_rate": float(catalog.return_buyer_rate[supplier]),
+        "supplier_age_years": float(catalog.supplier_age[supplier]),
+        "product_count": int(ctx.view.products(catalog.products_of(supplier)).listed.sum()),
+    }
+
+
+@tool(
+    kind="READ",
+    examples=[{"supplier_id": "sup_0017"}, {"supplier_id": "sup_0017", "page": 2, "page_size": 50}],
+)
+def list_supplier_products(
+    ctx: Context, *, supplier_id: EntityId, page: Page = 1, page_size: PageSize = 20
+) -> dict[str, Any]:
+    """List what one supplier has on offer.
+
+    Rows as in search_products, by product id; withdrawn products are left out.
+
+    Args:
+        supplier_id: Supplier id, for example sup_0017.
+        page: Page number from 1.
+        page_size: Rows per page.
+    """
+    view = ctx.view
+    products = view.catalog.products_of(supplier_of(view, supplier_id))
+    offered = products[view.products(products).listed]
+    start, stop = bounds(page, page_size)
+    return {
+        "supplier_id": supplier_id,
+        **page_fields(page, page_size, len(offered)),
+        "items": product_table(view, offered[start:stop]),
+    }

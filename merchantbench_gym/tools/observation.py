@@ -1,0 +1,288 @@
+"""The observation: one packet of figures per window and its rendering as text.
+
+Both are pure functions of the merchant's state and the window's bookkeeping; nothing is remembered between
+two readings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from merchantbench_gym.market.calendar import date_of, day_of, hour_of, stamp
+from merchantbench_gym.market.orders import STATUSES
+from merchantbench_gym.tools.results import money, rounded
+from merchantbench_gym.tools.words import WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from merchantbench_gym.market.shelf import ShelfView
+    from merchantbench_gym.market.world import SupplierEvent
+    from merchantbench_gym.scenario import Scenario
+    from merchantbench_gym.tools.context import WindowBook, WindowInfo
+    from merchantbench_gym.tools.view import MerchantView
+
+EVENT_TYPES = (
+    "price_up",
+    "price_down",
+    "price_recovered",
+    "supplier_delisted",
+    "supplier_relisted",
+    "shipping_slowed",
+    "shipping_recovered",
+    "stockout",
+)
+"""Supply events in the order of the packet."""
+
+RISKS = ("supplier_delisted", "out_of_stock", "timeout_risk", "price_loss_risk")
+"""Risks of a listing in the order of the packet."""
+
+FIRST_STATUSES = frozenset({"ordered", "stockout", "insufficient_balance"})
+"""Statuses in which an order is created; none of them is ever entered later."""
+
+_NO_RISK: dict[str, frozenset[int]] = dict.fromkeys(RISKS, frozenset())
+
+
+def risk_masks(shelf: ShelfView, promised_ship_hours: int) -> dict[str, Any]:
+    """Which shelf rows are at which risk now.
+
+    Args:
+        shelf: The shelf.
+        promised_ship_hours: Promise of the scenario, hours.
+
+    Returns:
+        One bool array over the shelf rows per risk; all comparisons are strict.
+    """
+    return {
+        "supplier_delisted": ~shelf.listed,
+        "out_of_stock": shelf.stock == 0,
+        "timeout_risk": shelf.ship_hours > promised_ship_hours,
+        "price_loss_risk": shelf.price > shelf.sale_price,
+    }
+
+
+def risk_sets(view: MerchantView) -> dict[str, frozenset[int]]:
+    """Products of the shelf that are at risk now.
+
+    Args:
+        view: The merchant's view.
+
+    Returns:
+        Product indices by risk, in the order of `RISKS`.
+    """
+    if not view.shelf_size():
+        return _NO_RISK.copy()
+    shelf = view.shelf()
+    return {
+        name: frozenset(shelf.product[mask].tolist()) if mask.any() else frozenset()
+        for name, mask in risk_masks(shelf, view.promised_ship_hours).items()
+    }
+
+
+def event_type(event: SupplierEvent) -> str:
+    """Name of a supplier event for the merchant: a price change goes by its direction."""
+    if event.type == "price_changed":
+        return "price_up" if event.after > event.before else "price_down"
+    return event.type
+
+
+def packet(
+    view: MerchantView,
+    scenario: Scenario,
+    window: WindowInfo,
+    book: WindowBook,
+    *,
+    report_tool: bool,
+    language: str = "en",
+) -> dict[str, Any]:
+    """The observation as data.
+
+    Args:
+        view: The merchant's view.
+        scenario: The scenario.
+        window: The window, its hours, turn counters and state.
+        book: What was kept of the last and the current window.
+        report_tool: Whether the merchant may call the report tool.
+        language: Language of the goal reminder.
+
+    Returns:
+        A fresh packet; money in currency units, times as ``D13H00``.
+    """
+    now = window.to_t
+    changed = view.transitions(window.from_t - 1, now)
+    words = WORDS[language]
+    return {
+        "time": _time(scenario, window),
+        "orders": {"changes": _changes(changed), "totals": _totals(view.status_counts())},
+        "supply": _supply(view, scenario, window, book, sum(row[2] == "stockout" for row in changed)),
+        **_money(view, book),
+        "shop": _shop(view) if scenario.rating.enabled else None,
+        "daily_report_available": report_tool and scenario.reports.enabled and day_of(now) >= 2,
+        "goal_reminder": words.goal if scenario.brief.goals is None else words.custom_goals,
+    }
+
+
+def _time(scenario: Scenario, window: WindowInfo) -> dict[str, Any]:
+    now, period = window.to_t, scenario.run.activation_period
+    date = date_of(scenario.calendar.start_date, now)
+    return {
+        "state": window.state,
+        "day": day_of(now),
+        "hour": hour_of(now),
+        "date": None if date is None else date.isoformat(),
+        "horizon_days": scenario.run.horizon_days,
+        "window": window.index + 1,
+        "windows_total": -(-24 * scenario.run.horizon_days // period),
+        "turn": window.turn,
+        "turns_limit": window.turns_limit,
+        "turns_left": window.turns_left,
+        "since": {"from": stamp(window.from_t), "to": stamp(now)},
+    }
+
+
+def _changes(changed: Any) -> dict[str, int]:
+    counts = dict.fromkeys(("total", "new_orders", *STATUSES), 0)
+    # Rows come in time order, so the last one of an order is its current status.
+    current = {number: status for _, number, status in changed}
+    for status in current.values():
+        counts[status] += 1
+    counts["total"] = len(current)
+    counts["new_orders"] = sum(status in FIRST_STATUSES for _, _, status in changed)
+    return counts
+
+
+def _totals(counts: tuple[int, ...]) -> dict[str, int]:
+    return {"total": sum(counts), **dict(zip(STATUSES, counts, strict=True))}
+
+
+def _supply(
+    view: MerchantView, scenario: Scenario, window: WindowInfo, book: WindowBook, stockouts: int
+) -> dict[str, dict[str, int]]:
+    active, most = view.shelf_size(), scenario.merchant.max_listings
+    events = dict.fromkeys(EVENT_TYPES, 0)
+    if book.shelf:
+        for event in view.supplier_events(book.shelf, window.from_t - 1, window.to_t):
+            events[event_type(event)] += 1
+    events["stockout"] = stockouts
+    risks = dict.fromkeys(RISKS, 0)
+    if active:
+        masks = risk_masks(view.shelf(), scenario.merchant.promised_ship_hours)
+        risks = {name: int(mask.sum()) for name, mask in masks.items()}
+    opened, closed = book.risks_at_open, book.risks_at_close
+    return {
+        "listings": {"active": active, "max": most, "free_slots": most - active},
+        "events": events,
+        "current_risks": risks,
+        "new_risks": {name: len(opened[name] - closed[name]) for name in RISKS},
+    }
+
+
+def _money(view: MerchantView, book: WindowBook) -> dict[str, dict[str, float]]:
+    accounts, metrics = view.accounts(), view.metrics()
+    net = accounts.net_assets
+    fines = money(accounts.fines)
+    return {
+        "cash": {
+            "balance": money(accounts.balance),
+            "deposit_pool": money(accounts.deposit),
+            "in_transit": money(accounts.in_transit),
+            "receivable": money(accounts.receivable),
+            "net_assets": money(net),
+            "net_assets_change": money(net - book.net_assets_at_close),
+            "cumulative_fine": fines,
+        },
+        "pnl": {
+            "gmv": money(metrics["gmv"]),
+            "cogs": money(metrics["procured_cost"]),
+            "platform_fees": money(metrics["commission"]),
+            "fulfilment_fees": money(metrics["fulfilment"]),
+            "refund_loss": money(metrics["reverse_fees"] + metrics["recovery_loss"]),
+            "fines": fines,
+            "net_profit": money(metrics["closed_profit"]),
+        },
+    }
+
+
+def _shop(view: MerchantView) -> dict[str, Any]:
+    rating = view.rating()
+    return {
+        "score": rounded(rating.rating, 2),
+        "stars": rating.stars,
+        "demand_multiplier": rounded(rating.multiplier, 2),
+        "rated_orders": rating.rated_orders,
+        "published_day": rating.published_day,
+    }
+
+
+def render(
+    packet: Mapping[str, Any], language: str = "en", *, fees: bool = False, closed: str | None = None
+) -> str:
+    """The observation as text.
+
+    Args:
+        packet: A packet.
+        language: Language of the fixed words.
+        fees: Whether the scenario has fees.
+        closed: The hour in which the shop closed, as a time string, for a packet in state ``closed``.
+
+    Returns:
+        Blocks separated by one empty line, the goal in the last one (left out after the end).
+    """
+    words = WORDS[language]
+
+    def some(counts: Mapping[str, int], names: tuple[str, ...]) -> str:
+        return (
+            words.separator.join([f"{name} {counts[name]}" for name in names if counts[name]]) or words.none
+        )
+
+    time, orders, supply, cash, pnl, shop = (
+        packet[name] for name in ("time", "orders", "supply", "cash", "pnl", "shop")
+    )
+    since, changes, totals, listings = time["since"], orders["changes"], orders["totals"], supply["listings"]
+    fee_items = (
+        words.fees.format(pnl["platform_fees"], pnl["fulfilment_fees"], pnl["refund_loss"]) if fees else ""
+    )
+    blocks = [
+        _head(packet, words, closed),
+        words.changes.format(
+            since["from"], since["to"], changes["total"], changes["new_orders"], some(changes, STATUSES)
+        )
+        + "\n"
+        + words.totals.format(totals["total"], some(totals, STATUSES)),
+        words.shelf.format(listings["active"], listings["max"], listings["free_slots"])
+        + "\n"
+        + words.events.format(some(supply["events"], EVENT_TYPES))
+        + "\n"
+        + words.risks.format(some(supply["current_risks"], RISKS), some(supply["new_risks"], RISKS)),
+        words.cash.format(*cash.values())
+        + "\n"
+        + words.result.format(pnl["gmv"], pnl["cogs"], fee_items, pnl["net_profit"])
+        + "\n"
+        + (words.no_rating if shop is None else words.rating.format(*shop.values())),
+    ]
+    if time["state"] in ("open", "waiting"):
+        blocks.append(packet["goal_reminder"])
+    return "\n\n".join(blocks)
+
+
+def _head(packet: Mapping[str, Any], words: Any, closed: str | None) -> str:
+    time = packet["time"]
+    state, day = time["state"], time["day"]
+    if state == "finished":
+        return str(words.finished.format(time["since"]["to"]))
+    if state == "closed":
+        return str(words.closed.format(closed or time["since"]["to"]))
+    date = "" if time["date"] is None else words.date.format(time["date"])
+    turn = words.turn.format(time["turn"], time["turns_limit"]) if state == "open" else ""
+    head = words.header.format(
+        day, time["horizon_days"], time["hour"], date, time["window"], time["windows_total"], turn
+    )
+    if packet["daily_report_available"] and _day_before(time["since"]["from"]) < day:
+        head += "\n" + words.report
+    return f"{head}\n{words.waiting}" if state == "waiting" else head
+
+
+def _day_before(time: str) -> int:
+    """Day of the hour before a time string: the day of the last window when given the first hour after it."""
+    day, _, hour = time[1:].partition("H")
+    return int(day) - (hour == "00")

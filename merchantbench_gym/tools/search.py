@@ -1,0 +1,198 @@
+"""Text search and ordering over the products of a catalog.
+
+Text is cut into words and CJK runs, and those terms are ranked by SQLite's FTS5. The index covers the whole
+catalog whatever is on offer, so a score depends neither on time nor on merchants. It is built at the first
+query with words, kept with the catalog, shared by all worlds of the process and never copied.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+import unicodedata
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from merchantbench_gym.tools.view import PublicCatalog
+
+IntArray = npt.NDArray[np.int64]
+
+MAX_QUERY_TERMS = 32
+SCORE_DIGITS = 9
+KEPT_QUERIES = 32
+# Han (with extensions and compatibility forms), Hiragana, Katakana.
+_CJK = (
+    "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_RUNS = re.compile(rf"([{_CJK}]+)|([^\W_{_CJK}]+)")
+_ASCII_WORDS = re.compile(r"[a-z0-9]+")
+
+
+def runs(text: str) -> list[tuple[str, bool]]:
+    """Cut a text into its runs.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The runs in order, normalised (NFKC) and case-folded, each with whether it is a CJK run.
+    """
+    # Folding can undo the normal form (and the other way round), so normalise on both sides.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return [(match.group(), match.group(1) is not None) for match in _RUNS.finditer(folded)]
+
+
+def index_terms(text: str) -> list[str]:
+    """Terms of an indexed text: each word; each character and each adjacent pair of a CJK run."""
+    if text.isascii():
+        return _ASCII_WORDS.findall(text.lower())
+    terms: list[str] = []
+    for run, cjk in runs(text):
+        if cjk:
+            terms.extend(run)
+            terms.extend(run[i : i + 2] for i in range(len(run) - 1))
+        else:
+            terms.append(run)
+    return terms
+
+
+def query_terms(text: str) -> list[str]:
+    """The first 32 distinct terms of a query: each word; the pairs of a CJK run, or its only character."""
+    terms: dict[str, None] = {}
+    for run, cjk in runs(text):
+        parts = [run[i : i + 2] for i in range(len(run) - 1)] if cjk and len(run) > 1 else [run]
+        for part in parts:
+            terms.setdefault(part)
+    return list(terms)[:MAX_QUERY_TERMS]
+
+
+class TextIndex:
+    """Full-text index over rows of texts."""
+
+    def __init__(self, rows: Sequence[tuple[str, str, str, str]]) -> None:
+        """Build the index.
+
+        Args:
+            rows: Product id, name, category and supplier name of each product, by index.
+        """
+        self.process = os.getpid()
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[tuple[str, ...], tuple[IntArray, IntArray]] = OrderedDict()
+        self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._database.execute(
+            "CREATE VIRTUAL TABLE texts USING fts5(product_id, name, category, supplier_name, content='', "
+            "tokenize='porter unicode61 remove_diacritics 2')"
+        )
+        self._database.execute("BEGIN")
+        self._database.executemany(
+            "INSERT INTO texts(rowid, product_id, name, category, supplier_name) VALUES (?, ?, ?, ?, ?)",
+            ((number, *(" ".join(index_terms(text)) for text in row)) for number, row in enumerate(rows)),
+        )
+        self._database.execute("COMMIT")
+
+    def matches(self, terms: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """Products that carry at least one of the terms.
+
+        Args:
+            terms: Terms of a query; they never reach the syntax of the search engine.
+
+        Returns:
+            Product indices ascending, and the place of each by score (best 0; equal scores share a place).
+        """
+        key = tuple(terms)
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+            answer = self._ask(key)
+            self._answers[key] = answer
+            if len(self._answers) > KEPT_QUERIES:
+                self._answers.popitem(last=False)
+            return answer
+
+    def _ask(self, terms: tuple[str, ...]) -> tuple[IntArray, IntArray]:
+        if not terms:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        # Terms hold letters and digits only, so quoting is all they need.
+        expression = " OR ".join(f'"{term}"' for term in terms)
+        found = self._database.execute(
+            "SELECT rowid, bm25(texts, 1.0, 1.0, 0.5, 0.5) FROM texts WHERE texts MATCH ? ORDER BY rowid",
+            (expression,),
+        ).fetchall()
+        products = np.fromiter((row[0] for row in found), np.int64, len(found))
+        # FTS5 scores are negative, the best one lowest.
+        scores = np.round(np.fromiter((row[1] for row in found), np.float64, len(found)), SCORE_DIGITS)
+        places = np.unique(scores, return_inverse=True)[1].astype(np.int64)
+        return products, places
+
+
+def text_index(catalog: PublicCatalog) -> TextIndex:
+    """The index of a catalog, built at the first call in a process: a database does not survive a fork."""
+    kept = catalog.kept.get("text_index")
+    if isinstance(kept, TextIndex) and kept.process == os.getpid():
+        return kept
+    rows = [
+        (catalog.product_id(i), name, catalog.categories[c], catalog.supplier_name(s))
+        for i, (name, c, s) in enumerate(
+            zip(catalog.names, catalog.category.tolist(), catalog.supplier.tolist(), strict=True)
+        )
+    ]
+    index = TextIndex(rows)
+    catalog.kept["text_index"] = index
+    return index
+
+
+def page_of(products: IntArray, keys: Sequence[IntArray], start: int, stop: int) -> IntArray:
+    """One page of products in ascending order of keys.
+
+    Args:
+        products: Product indices, distinct.
+        keys: Sort keys of the products, the leading one first, non-negative integers; the last tie is broken
+            by index.
+        start: First place of the page.
+        stop: Place after its last.
+
+    Returns:
+        The indices at places ``start`` to ``stop - 1``, fewer at the end.
+    """
+    if start >= len(products):
+        return products[:0]
+    combined: Any = np.zeros(len(products), np.int64)
+    for key in (*keys, products):
+        combined = combined * (int(key.max()) + 1) + key
+    if stop < len(products):
+        # Only the head of the order is wanted: cut it off before sorting it.
+        head = np.argpartition(combined, stop - 1)[:stop]
+        products, combined = products[head], combined[head]
+    return products[np.argsort(combined)[start:stop]]
+
+
+def half_even(numerators: npt.ArrayLike, divisor: int) -> IntArray:
+    """Integer quotients rounded to the nearest, ties to even.
+
+    Args:
+        numerators: Integers.
+        divisor: A positive integer.
+
+    Returns:
+        The quotients.
+    """
+    whole, rest = np.divmod(np.asarray(numerators, np.int64), divisor)
+    up = (2 * rest > divisor) | ((2 * rest == divisor) & (whole & 1 == 1))
+    return whole + up
+
+
+def lazily(kept: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
+    """A value kept under a name, made at the first use."""
+    if name not in kept:
+        kept[name] = make()
+    return kept[name]

@@ -1,0 +1,301 @@
+"""What one merchant may see and do: the allow-list between the market and all that an agent can call or read.
+
+A handler gets a `MerchantView` and no world. The view names every fact that goes out; fields of the market that
+are not named here cannot reach a payload.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from merchantbench_gym.market.merchant import METRICS_HIDDEN
+from merchantbench_gym.tools.search import half_even
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merchantbench_gym.market.catalog import Catalog
+    from merchantbench_gym.market.ledger import Accounts
+    from merchantbench_gym.market.merchant import ProductTotals
+    from merchantbench_gym.market.orders import OrderView
+    from merchantbench_gym.market.shelf import ShelfView
+    from merchantbench_gym.market.world import ProductView, Rating, SupplierEvent, World
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+class ProductFacts(NamedTuple):
+    """Facts of a product that never change, as tools show them."""
+
+    product_id: str
+    name: str
+    category: str
+    supplier_id: str
+    supplier_name: str
+    logistics_hours: int
+    historical_avg_rating: float
+    shop_rating: float
+    supplier_age_years: float
+
+
+class PublicCatalog:
+    """The public, unchanging side of a catalog; one object per catalog, shared by all worlds of the process.
+
+    Attributes:
+        size: Number of products.
+        suppliers: Number of suppliers.
+        categories: Category names by index.
+        category: Category index of each product.
+        category_rank: Place of each product's category in alphabetical order.
+        supplier: Supplier index of each product.
+        logistics_hours: Hours from shipping to delivery of each product.
+        historical_rating: Shown rating of each product.
+        shop_rating: Shown rating of each supplier.
+        return_buyer_rate: Shown return-buyer rate of each supplier.
+        supplier_age: Shown age of each supplier in years.
+        rating_ranks: Place of each product by its rating and of each supplier by its own, best first.
+        kept: What tools derive from the catalog and want to share, by name.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Read the public fields of a catalog."""
+        self._catalog = catalog
+        self._facts: dict[int, ProductFacts] = {}
+        self.kept: dict[str, Any] = {}
+        self.size: int = catalog.size
+        self.suppliers: int = catalog.suppliers
+        self.categories: tuple[str, ...] = tuple(catalog.categories)
+        self.category: IntArray = catalog.category
+        self.supplier: IntArray = catalog.supplier
+        self.logistics_hours: IntArray = catalog.logistics_hours
+        places = np.argsort(np.argsort(np.array(self.categories)))
+        self.category_rank: IntArray = places[self.category]
+        self.historical_rating = _shown(catalog.historical_rating, 2, 2)
+        self.shop_rating = _shown(catalog.supplier_rating, 2, 2)
+        self.return_buyer_rate = _shown(catalog.return_buyer_rate, 4, 3)
+        self.supplier_age = _shown(catalog.supplier_age, 2, 1)
+        # Places by rating, the best at 0; equal ratings share a place.
+        self.rating_ranks: tuple[IntArray, IntArray] = (
+            _falling(self.historical_rating),
+            _falling(self.shop_rating),
+        )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all products by index."""
+        return self._catalog.titles
+
+    def name(self, product: int) -> str:
+        """Name of a product."""
+        return self._catalog.title(product)
+
+    def product_id(self, product: int) -> str:
+        """Public id of a product."""
+        return self._catalog.product_id(product)
+
+    def product_index(self, product_id: str) -> int | None:
+        """Index of a public product id; None for an unknown one."""
+        return self._catalog.product_index(product_id)
+
+    def supplier_id(self, supplier: int) -> str:
+        """Public id of a supplier."""
+        return self._catalog.supplier_id(supplier)
+
+    def supplier_index(self, supplier_id: str) -> int | None:
+        """Index of a public supplier id; None for an unknown one."""
+        return self._catalog.supplier_index(supplier_id)
+
+    def supplier_name(self, supplier: int) -> str:
+        """Name of a supplier."""
+        return self._catalog.supplier_name(supplier)
+
+    def products_of(self, supplier: int) -> IntArray:
+        """Products of a supplier, withdrawn ones included, ascending."""
+        return self._catalog.products_of(supplier)
+
+    def facts(self, product: int) -> ProductFacts:
+        """Unchanging facts of a product."""
+        found = self._facts.get(product)
+        if found is None:
+            supplier = int(self.supplier[product])
+            found = ProductFacts(
+                self.product_id(product),
+                self.name(product),
+                self.categories[self.category[product]],
+                self.supplier_id(supplier),
+                self.supplier_name(supplier),
+                int(self.logistics_hours[product]),
+                float(self.historical_rating[product]),
+                float(self.shop_rating[supplier]),
+                float(self.supplier_age[supplier]),
+            )
+            self._facts[product] = found
+        return found
+
+
+def _shown(values: FloatArray, kept: int, digits: int) -> FloatArray:
+    """Values generated to `kept` decimals, rounded half-even to `digits`; exact, because done on integers."""
+    units: IntArray = np.rint(values * 10**kept).astype(np.int64)
+    shown: FloatArray = half_even(units, 10 ** (kept - digits)) / 10**digits
+    shown.flags.writeable = False
+    return shown
+
+
+def _falling(values: FloatArray) -> IntArray:
+    units: IntArray = np.rint(values * 100).astype(np.int64)
+    return units.max(initial=0) - units
+
+
+def public_catalog(catalog: Catalog) -> PublicCatalog:
+    """The public side of a catalog, made once per catalog."""
+    kept = catalog.search_cache.get("public")
+    if kept is None:
+        kept = catalog.search_cache.setdefault("public", PublicCatalog(catalog))
+    assert isinstance(kept, PublicCatalog)
+    return kept
+
+
+class MerchantView:
+    """One merchant's window on the market.
+
+    Prices and amounts are cents, times are hours; what they look like in a payload is the tools' business.
+    Reading never changes anything; `list_item`, `adjust_item` and `delist_item` act on the merchant's own
+    shelf.
+    """
+
+    __slots__ = ("_merchant", "_world", "catalog")
+
+    def __init__(self, world: World, merchant: int) -> None:
+        """Bind a view to a merchant of a world."""
+        self._world = world
+        self._merchant = merchant
+        self.catalog: PublicCatalog = public_catalog(world.catalog)
+
+    @property
+    def promised_ship_hours(self) -> int:
+        """Hours after which an order not shipped is late; a rule of the brief."""
+        hours: int = self._world.scenario.merchant.promised_ship_hours
+        return hours
+
+    # --- clock and state of the shop ---
+
+    @property
+    def now(self) -> int:
+        """The last hour that ran."""
+        return self._world.t
+
+    @property
+    def alive(self) -> bool:
+        """Whether the shop is open."""
+        return self._world.alive(self._merchant)
+
+    @property
+    def closed_t(self) -> int | None:
+        """Hour in which the shop closed."""
+        return self._world.closed_t(self._merchant)
+
+    @property
+    def final_hour(self) -> int | None:
+        """The merchant's last hour, once it has passed."""
+        return self._world.final_hour(self._merchant)
+
+    @property
+    def end_reason(self) -> str:
+        """Why the merchant's run ended: ``""`` (it has not), ``"horizon"`` or ``"shop_closed"``."""
+        return self._world.end_reason(self._merchant)
+
+    # --- market ---
+
+    def products(self, indices: IntArray | Sequence[int] | None = None) -> ProductView:
+        """Supplier price, availability, ship hours and stock of products now; of all of them by default."""
+        return self._world.products(indices)
+
+    def supplier_events(
+        self, indices: IntArray | Sequence[int], after: int, until: int
+    ) -> list[SupplierEvent]:
+        """Supplier changes of products in hours ``after + 1`` to ``until``, oldest first."""
+        return self._world.supplier_events(indices, after, until)
+
+    # --- own shelf ---
+
+    def shelf(self) -> ShelfView:
+        """The shelf with the supplier's side of it, by product."""
+        return self._world.shelf(self._merchant)
+
+    def shelf_size(self) -> int:
+        """Number of listings."""
+        return self._world.shelf_size(self._merchant)
+
+    def on_shelf(self, product: int) -> bool:
+        """Whether a product is on the shelf."""
+        return self._world.on_shelf(self._merchant, product)
+
+    def sale_price(self, product: int) -> int | None:
+        """Sale price of a listed product."""
+        return self._world.sale_price(self._merchant, product)
+
+    def listing_rating(self, product: int) -> float:
+        """Diagnostic rating of the merchant's own orders of a product."""
+        return self._world.listing_rating(self._merchant, product)
+
+    def list_item(self, product: int, cents: int) -> str:
+        """Put a product on the shelf or reprice it; ``"ok"`` or the code of the refusal."""
+        return self._world.list(self._merchant, product, cents)
+
+    def adjust_item(self, product: int, cents: int) -> str:
+        """Change the sale price of a listed product; ``"ok"`` or the code of the refusal."""
+        return self._world.reprice(self._merchant, product, cents)
+
+    def delist_item(self, product: int) -> str:
+        """Take a product off the shelf; ``"ok"`` or the code of the refusal."""
+        return self._world.delist(self._merchant, product)
+
+    # --- own money, orders and rating ---
+
+    def accounts(self) -> Accounts:
+        """Account values."""
+        return self._world.accounts(self._merchant)
+
+    def net_assets(self) -> int:
+        """Balance, deposit, in transit and receivable together."""
+        return self._world.net_assets(self._merchant)
+
+    def rating(self) -> Rating:
+        """The shop rating as last published."""
+        return self._world.rating(self._merchant)
+
+    def metrics(self) -> dict[str, Any]:
+        """Cumulative figures of the shop, without those hidden from its owner."""
+        return {
+            name: value
+            for name, value in self._world.metrics(self._merchant).items()
+            if name not in METRICS_HIDDEN
+        }
+
+    def status_counts(self) -> tuple[int, ...]:
+        """Number of orders by current status, in the canonical order."""
+        return self._world.status_counts(self._merchant)
+
+    def order_count(self) -> int:
+        """Number of orders so far."""
+        return self._world.order_count(self._merchant)
+
+    def order(self, number: int) -> OrderView | None:
+        """An own order as of now; None for an unknown number."""
+        return self._world.order(self._merchant, number)
+
+    def open_orders(self) -> Sequence[int]:
+        """Numbers of the orders not finished yet, ascending."""
+        return self._world.open_orders(self._merchant)
+
+    def transitions(self, after: int, until: int) -> Sequence[tuple[int, int, str]]:
+        """Status changes (hour, order number, status) in hours ``after + 1`` to ``until``, oldest first."""
+        return self._world.transitions(self._merchant, after, until)
+
+    def product_totals(self, product: int) -> ProductTotals:
+        """Lifetime figures of the merchant's orders of a product."""
+        return self._world.product_totals(self._merchant, product)
