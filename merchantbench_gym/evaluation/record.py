@@ -117,6 +117,7 @@ def _behaviour(result: EpisodeResult, *, valid: bool) -> dict[str, Any]:
     core, span = swr(result.active, result.window_hours)
     figures = result.metrics or {}
     orders: dict[str, int] | None = figures.get("orders")
+    fines: dict[str, int] | None = figures.get("fines")
     finished = sum(orders[status] for status in FINISHED) if orders else 0
     procured = figures.get("procured", 0)
     days = None
@@ -129,7 +130,7 @@ def _behaviour(result: EpisodeResult, *, valid: bool) -> dict[str, Any]:
         "swr_span": span,
         "survived": result.end_reason == "horizon" if valid else None,
         "days_survived": days,
-        "fines": figures.get("fines"),
+        "fines": {kind: cents / 100 for kind, cents in fines.items()} if fines is not None else None,
         "orders": orders,
         "anomaly_rate": 1 - orders["settled_normal"] / finished if orders and finished else None,
         "late_rate": figures["late"] / procured if procured else None,

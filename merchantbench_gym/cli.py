@@ -1,0 +1,245 @@
+"""The command line: ``merchantbench COMMAND``.
+
+Standard output carries the result alone, one JSON document with ``--json``; progress and messages go to
+standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import merchantbench_gym
+from merchantbench_gym.scenario import (
+    PRESETS,
+    Scenario,
+    ScenarioError,
+    deep_merge,
+    load_scenario,
+    parse_setting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXIT_USAGE, EXIT_STOPPED, EXIT_INVALID, EXIT_INTERRUPTED = 2, 3, 5, 130
+LARGEST_SEED = 2**63 - 1
+
+app = typer.Typer(
+    help="Run a simulated year of online dropshipping, look at its rules, measure its speed.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+scenario_app = typer.Typer(help="List the scenarios, or show one in full.")
+app.add_typer(scenario_app, name="scenario")
+
+ScenarioOption = Annotated[
+    str, typer.Option("--scenario", metavar="NAME|PATH", help="A preset or a TOML file.", show_default=True)
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a scenario key, value as in TOML. Repeatable."),
+]
+DaysOption = Annotated[
+    int | None, typer.Option("--days", metavar="N", help="Length of the run, same as run.horizon_days.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+class UserError(Exception):
+    """A mistake of the user; shown as a message without a traceback."""
+
+
+def main() -> None:
+    """Entry point of the ``merchantbench`` script; ends the process with the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode is no reason to fail
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        arguments: The words after ``merchantbench``.
+
+    Returns:
+        0, or the code for what went wrong; nothing is raised for mistakes of the user.
+    """
+    try:
+        return app(arguments, prog_name="merchantbench", standalone_mode=False) or 0
+    except (UserError, ScenarioError) as error:
+        return _complain(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; there is nobody to tell
+        return 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what every usage error of typer has
+            raise
+        context = getattr(error, "ctx", None)
+        hint = f"\nTry: {context.command_path} --help" if context is not None else ""
+        return _complain(error.format_message() + hint)
+
+
+def _complain(message: str) -> int:
+    print(f"merchantbench: {message}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(merchantbench_gym.__version__)
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
+    _help_if_alone(context)
+
+
+@scenario_app.callback(invoke_without_command=True)
+def _scenario(context: typer.Context) -> None:
+    _help_if_alone(context)
+
+
+def _help_if_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+# -- run -----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    scenario: ScenarioOption = "default",
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="Who plays: rule_based, passive.")
+    ] = "rule_based",
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the market.")] = 1,
+    days: DaysOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> int:
+    """Play one run and print what came out of it."""
+    import gymnasium
+
+    from merchantbench_gym.baselines import POLICIES, run_episode
+    from merchantbench_gym.cli_report import show_progress, show_record
+    from merchantbench_gym.evaluation import result_record
+
+    if policy not in POLICIES:
+        raise UserError(f"unknown policy {policy!r}; known are {', '.join(sorted(POLICIES))}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UserError(f"--seed must be 0 to {LARGEST_SEED}, not {seed}")
+    resolved = _load(scenario, settings, days)
+    env = gymnasium.make("MerchantBench-v0", scenario=resolved, disable_env_checker=True)
+    player = POLICIES[policy].for_env(env)
+    with show_progress(resolved.run.horizon_days, enabled=not quiet) as on_turn:
+        result = run_episode(env, player, seed=seed, on_turn=on_turn)
+    record = result_record(result)
+    if as_json:
+        _print_json(record)
+    else:
+        show_record(record, resolved)
+    return exit_code(record)
+
+
+def exit_code(record: Mapping[str, Any]) -> int:
+    """The exit code of ``run`` for a result record."""
+    kind = record["reason"].partition(":")[0]
+    if record["valid"]:
+        return 0
+    if kind == "interrupted":
+        return EXIT_INTERRUPTED
+    return EXIT_STOPPED if kind in ("policy_stopped", "policy_error") else EXIT_INVALID
+
+
+def _load(source: str, settings: list[str] | None, days: int | None) -> Scenario:
+    """The scenario that the scenario options describe; later settings win."""
+    overrides: dict[str, Any] = {}
+    for setting in settings or []:
+        overrides = deep_merge(overrides, parse_setting(setting))
+    if days is not None:
+        overrides = deep_merge(overrides, {"run": {"horizon_days": days}})
+    return load_scenario(source, overrides)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+# -- scenario ------------------------------------------------------------------------------------------
+
+
+@scenario_app.command("list")
+def scenario_list(as_json: JsonOption = False) -> None:
+    """List the presets."""
+    if as_json:
+        _print_json(list(PRESETS))
+        return
+    from merchantbench_gym.cli_report import show_rows
+
+    show_rows(("scenario", "what it is"), [(name, load_scenario(name).description) for name in PRESETS])
+
+
+@scenario_app.command("show")
+def scenario_show(
+    scenario: ScenarioOption = "default",
+    days: DaysOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every setting of a scenario, as TOML that can be saved and changed."""
+    resolved = _load(scenario, settings, days)
+    if as_json:
+        _print_json({"scenario": resolved.resolved(), "hash": resolved.hash})
+    else:
+        print(f"# scenario hash {resolved.hash}")
+        print("\n".join(_toml_lines(resolved.resolved())))
+
+
+def _toml_lines(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Lines of a TOML document for plain data: numbers, texts, lists of them, and tables."""
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in table.items() if key not in inner}
+    if path and plain:
+        yield f"\n[{path}]"
+    for key, value in plain.items():
+        # JSON and TOML write these values alike.
+        yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+    for key, value in inner.items():
+        yield from _toml_lines(value, f"{path}.{key}" if path else key)
+
+
+# -- tools, bench --------------------------------------------------------------------------------------
+
+
+@app.command()
+def bench(as_json: JsonOption = False) -> None:
+    """Measure the speed on this machine, as ratios to a yardstick measured along the way."""
+    from merchantbench_gym.bench import measure
+    from merchantbench_gym.cli_report import show_bench, show_status
+
+    with show_status() as say:
+        outcome = measure(say)
+    if as_json:
+        _print_json(outcome)
+    else:
+        show_bench(outcome)
