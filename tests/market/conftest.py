@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+# The helper modules of this folder, for test modules that pytest imports by path.
+sys.path.insert(0, str(Path(__file__).parent))
 
 _GLOBAL_DRAWS = {
     random: ("random", "randint", "randrange", "uniform", "gauss", "choice", "choices", "sample", "shuffle"),
