@@ -21,6 +21,16 @@ ACCOUNTS: tuple[str, ...] = (
 )
 
 
+class Terms(NamedTuple):
+    """Signed parts of the change of net assets since the start, in cents."""
+
+    gross: int
+    refunds: int
+    fines: int
+    fees: int
+    other: int
+
+
 class Accounts(NamedTuple):
     """The ten accounts of a merchant in cents; the first four are its own and never negative."""
 
@@ -40,15 +50,9 @@ class Accounts(NamedTuple):
         """Sum of the merchant's own accounts in cents."""
         return self.balance + self.deposit + self.in_transit + self.receivable
 
-
-class Terms(NamedTuple):
-    """Signed parts of the change of net assets since the start, in cents."""
-
-    gross: int
-    refunds: int
-    fines: int
-    fees: int
-    other: int
+    def terms(self, initial: int) -> Terms:
+        """Signed parts of the change of net assets since a start with ``initial`` cents."""
+        return Terms(-self.sales - self.cogs, -self.refunds, -self.fines, -self.fees, -self.capital - initial)
 
 
 class Posting(NamedTuple):
@@ -104,12 +108,6 @@ class Ledger:
         """Sum of the merchant's own accounts in cents."""
         a = self.accounts
         return a[BALANCE] + a[DEPOSIT] + a[IN_TRANSIT] + a[RECEIVABLE]
-
-    @property
-    def terms(self) -> Terms:
-        """Signed parts of the change of net assets since the start."""
-        a, capital = self.accounts, self.rules.initial_cash + self.rules.initial_deposit
-        return Terms(-a[SALES] - a[COGS], -a[REFUNDS], -a[FINES], -a[FEES], -a[CAPITAL] - capital)
 
     def post(self, source: int, target: int, cents: int, t: int, reason: str, order: int | None) -> None:
         """Moves cents from one account to another; a zero amount leaves no posting."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from merchantbench_gym.market import draws, orders
 from merchantbench_gym.market.catalog import Catalog
@@ -27,6 +26,7 @@ from merchantbench_gym.market.orders import FINE_OF_END, LATE_FINE, STATUSES, UN
 from merchantbench_gym.market.reputation import Reputation
 from merchantbench_gym.market.rules import FINE_KINDS, Rules
 from merchantbench_gym.market.shelf import Shelf
+from merchantbench_gym.market.supply import Line
 
 COUNTERS: tuple[str, ...] = (
     "orders_procured",
@@ -96,6 +96,7 @@ METRICS_HIDDEN: tuple[str, ...] = (
 """Names of metrics that no merchant may see."""
 
 Due = tuple[int, Order]
+Record = tuple[Any, ...]
 
 
 class ProductTotals(NamedTuple):
@@ -127,7 +128,7 @@ class Merchant:
         self.fate_key = draws.draw(seeds.fate, draws.FATE, index)
         self.queue_key = draws.draw(seeds.order, draws.QUEUE, index)
         self.orders: History[Order] = History()
-        self.records: History[tuple[Any, ...]] = History()
+        self.records: History[Record] = History()
         self.due: dict[int, tuple[Due, ...]] = {}
         self.counters = [0] * len(COUNTERS)
         self.open_count = 0
@@ -156,7 +157,7 @@ class Merchant:
             self.shelf = self.shelf.copy()
         return self.shelf
 
-    # --- the hour -------------------------------------------------------------------------------------------------
+    # --- the hour
 
     def close_if_broke(self, t: int) -> None:
         """Closes the shop when a debit has emptied the deposit."""
@@ -176,15 +177,17 @@ class Merchant:
         self.counters[CLOSED_PROFIT] -= self.penalty(order, t)
         self.close_if_broke(t)
 
-    def procure(self, product: int, t: int, sale: int, cost: int, fee: int, ship: int, ordinal: int) -> None:
+    def procure(
+        self, product: int, t: int, sale: int, cost: int, fee: int, ship: int, line: Line, ordinal: int
+    ) -> None:
         """Buys the goods of an order and fixes its life."""
-        rules, catalog, counters, ledger = self.rules, self.catalog, self.counters, self.ledger
+        rules, counters, ledger = self.rules, self.counters, self.ledger
         number = len(self.orders) + 1
         sm = draws.sm
         node = sm(sm(sm(self.fate_key, product), t), ordinal)
         u = draws.uniform(sm(node, 0))
         end = orders.NORMAL
-        for i, total in enumerate(catalog.outcome_sums[product].tolist()):
+        for i, total in enumerate(line.outcome_sums):
             if u < total:
                 end = orders.FATES[i]
                 break
@@ -193,9 +196,8 @@ class Merchant:
             offset = draws.integer(v, 1, ship)
         else:
             offset = max(1, draws.integer(v, 0, rules.settlement_hours_max))
-        logistics = int(catalog.logistics_hours[product])
         order = orders.procured_order(
-            number, product, t, sale, cost, ship, logistics, end, offset, rules.promise
+            number, product, t, sale, cost, ship, line.logistics_hours, end, offset, rules.promise
         )
         ledger.post(BALANCE, IN_TRANSIT, cost, t, "procured", number)
         counters[PROCURED] += 1
@@ -295,7 +297,7 @@ class Merchant:
             self.close_if_broke(t)
         self.counters[CLOSED_PROFIT] += self.profit(order, t)
 
-    # --- figures of orders ----------------------------------------------------------------------------------------
+    # --- figures of orders
 
     def commission(self, order: Order) -> int:
         """Commission of a normally settled order in cents."""
@@ -390,7 +392,7 @@ class Merchant:
             booked_cost=booked,
         )
 
-    # --- what is derived from the orders --------------------------------------------------------------------------
+    # --- what is derived from the orders
 
     def log(self, t: int) -> History[tuple[int, int, int]]:
         """All transitions (hour, order number, status) up to hour t, in time order."""
@@ -424,66 +426,34 @@ class Merchant:
 
     def status_counts(self) -> tuple[int, ...]:
         """Number of orders by current status, in canonical order."""
-        c = self.counters
-        settled = c[NORMALS] + c[BADS] + c[REFUNDS_] + c[ONLYS]
-        return (
-            c[PROCURED] - c[CANCELS] - c[SHIPPEDS] - c[LATE_NOW],
-            c[LATE_NOW],
-            c[SHIPPEDS] - c[DELIVEREDS],
-            c[DELIVEREDS] - settled,
-            c[CANCELS],
-            c[STOCKOUTS],
-            c[INSUFFICIENTS],
-            c[NORMALS],
-            c[REFUNDS_],
-            c[ONLYS],
-            c[BADS],
-        )
+        return status_counts(self.counters)
 
-    def record(self, t: int, price: Any) -> tuple[Any, ...]:
-        """Values of a metrics row after hour t, in the order of `METRICS`.
+    def record(self, t: int, price: Any) -> Record:
+        """Figures of a metrics row after hour t, in the compact form in which rows are kept.
 
         Args:
             t: The merchant's present hour.
             price: Current supplier prices in cents of the listings in slot order, int64 array of shape (k,).
-
-        Returns:
-            Plain numbers; the two shelf means are None for an empty shelf.
         """
-        ledger, rules = self.ledger, self.rules
+        ledger = self.ledger
         mean_sale = mean_margin = None
         listings = len(self.shelf)
         if listings:
             sale = self.shelf.sale_prices
             mean_sale = int(sale.sum()) / listings
-            mean_margin = float(np.mean((sale - price) / sale))
-        c = self.counters
-        statuses = self.status_counts()
-        rating = self.reputation.published
-        last = min(t if self.closed_t is None else self.closed_t, rules.horizon - 1)
+            mean_margin = 1.0 - float((price / sale).sum()) / listings
         return (
             t,
-            t // 24 + 1,
-            t % 24,
             self.alive,
             self.closed_t,
-            ledger.net_assets,
-            *ledger.accounts[:4],
-            *ledger.terms,
-            *ledger.charged,
-            *ledger.collected,
-            *(a - b for a, b in zip(ledger.charged, ledger.collected, strict=True)),
-            c[PROCURED] + c[STOCKOUTS] + c[INSUFFICIENTS],
-            *c[:-1],
-            rating.rating,
-            rating.stars,
-            rating.multiplier,
-            rating.rated_orders,
+            tuple(ledger.accounts),
+            tuple(ledger.charged),
+            tuple(ledger.collected),
+            tuple(self.counters),
+            self.reputation.published[:4],
             listings,
-            *statuses[:4],
             mean_sale,
             mean_margin,
-            last + 1,
         )
 
     @property
@@ -527,6 +497,59 @@ METRICS: tuple[str, ...] = (
     "trading_hours",
 )
 """Names of a metrics row. Amounts are cents; counts and unsigned amounts are cumulative since the start."""
+
+
+def status_counts(counters: Sequence[int]) -> tuple[int, ...]:
+    """Number of orders by current status, in canonical order, from the counters of a merchant."""
+    c = counters
+    settled = c[NORMALS] + c[BADS] + c[REFUNDS_] + c[ONLYS]
+    return (
+        c[PROCURED] - c[CANCELS] - c[SHIPPEDS] - c[LATE_NOW],
+        c[LATE_NOW],
+        c[SHIPPEDS] - c[DELIVEREDS],
+        c[DELIVEREDS] - settled,
+        c[CANCELS],
+        c[STOCKOUTS],
+        c[INSUFFICIENTS],
+        c[NORMALS],
+        c[REFUNDS_],
+        c[ONLYS],
+        c[BADS],
+    )
+
+
+def expand(record: Record, rules: Rules) -> dict[str, Any]:
+    """A metrics row by name (`METRICS`) from its compact form.
+
+    Args:
+        record: What `Merchant.record` gave.
+        rules: Figures of the scenario.
+    """
+    t, alive, closed_t, accounts, charged, collected, c, rating, listings, mean_sale, mean_margin = record
+    money = Accounts(*accounts)
+    last = min(t if closed_t is None else closed_t, rules.horizon - 1)
+    values = (
+        t,
+        t // 24 + 1,
+        t % 24,
+        alive,
+        closed_t,
+        money.net_assets,
+        *accounts[:4],
+        *money.terms(rules.initial_cash + rules.initial_deposit),
+        *charged,
+        *collected,
+        *(a - b for a, b in zip(charged, collected, strict=True)),
+        c[PROCURED] + c[STOCKOUTS] + c[INSUFFICIENTS],
+        *c[:-1],
+        *rating,
+        listings,
+        *status_counts(c)[:4],
+        mean_sale,
+        mean_margin,
+        last + 1,
+    )
+    return dict(zip(METRICS, values, strict=True))
 
 
 def _by_number(item: Due) -> tuple[int, int]:

@@ -24,7 +24,7 @@ EVENT_TYPES: tuple[tuple[str, str], ...] = (
 
 _CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELINE)
 _BLOCK = 8
-_MAX_TOUCHED = 8192
+_MAX_LINES = 8192
 
 
 class SupplierEvent(NamedTuple):
@@ -46,8 +46,8 @@ class SupplierState(NamedTuple):
     next_change: Ints
 
 
-class Touched(NamedTuple):
-    """Timeline of one product as plain lists, for scalar look-ups on the order path."""
+class Line(NamedTuple):
+    """Facts and timeline of one product as plain numbers and lists, for the scalar path of orders."""
 
     price_bounds: list[int]
     prices: list[int]
@@ -56,6 +56,47 @@ class Touched(NamedTuple):
     shipping_bounds: list[int]
     slow_hours: list[int]
     ship_hours: int
+    logistics_hours: int
+    outcome_sums: list[float]
+    max_stock: int
+    initial_stock: int
+    refill_per_hour: int
+
+    def state(self, hour: int) -> tuple[int, bool, int]:
+        """Price in cents, whether listed, and ship hours at a covered hour."""
+        i = bisect_right(self.price_bounds, hour)
+        j = bisect_right(self.shipping_bounds, hour)
+        return (
+            self.prices[i >> 1] if i & 1 else self.base_price,
+            not bisect_right(self.listing_bounds, hour) & 1,
+            self.slow_hours[j >> 1] if j & 1 else self.ship_hours,
+        )
+
+    def state_until(self, hour: int) -> tuple[int, bool, int, int]:
+        """`state` and the first later hour in which a process changes."""
+        price, listing, shipping = self.price_bounds, self.listing_bounds, self.shipping_bounds
+        i, k, j = bisect_right(price, hour), bisect_right(listing, hour), bisect_right(shipping, hour)
+        # Covered hours end before the last bound of every process, so there is a next one.
+        return (
+            self.prices[i >> 1] if i & 1 else self.base_price,
+            not k & 1,
+            self.slow_hours[j >> 1] if j & 1 else self.ship_hours,
+            min(price[i], listing[k], shipping[j]),
+        )
+
+    def listed_hours(self, after: int, until: int) -> int:
+        """Number of hours h with after < h <= until in which the product is listed upstream."""
+        bounds = self.listing_bounds
+        i = bisect_right(bounds, after)
+        listed = 0
+        while True:
+            edge = min(bounds[i] - 1, until) if i < len(bounds) else until
+            if not i & 1:
+                listed += edge - after
+            after = edge
+            if edge >= until:
+                return listed
+            i += 1
 
 
 class Timelines:
@@ -90,7 +131,7 @@ class Timelines:
         self._last = np.zeros(size * 3, dtype=np.int64)
         self.bounds = np.empty((size, 3, 0), dtype=np.int32)
         self.values = np.empty((size, 2, 0), dtype=np.int32)
-        self._touched: dict[int, Touched] = {}
+        self._lines: dict[int, Line] = {}
         self._changes: _Changes | None = None
 
     def ensure(self, hour: int) -> None:
@@ -108,7 +149,7 @@ class Timelines:
         self.bounds = np.concatenate(bounds, axis=2)
         self.values = np.concatenate(values, axis=2)
         self.cover = hour
-        self._touched.clear()
+        self._lines.clear()
         self._changes = None
 
     def _generate(self, rows: Ints, first: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -137,53 +178,34 @@ class Timelines:
         values[product[is_ship], 1] = self.catalog.ship_hours[product[is_ship], None] + delay
         return block.reshape(size, 3, 2 * _BLOCK), values
 
-    def touched(self, product: int) -> Touched:
-        """Timeline of one product as lists, kept for the products that orders touch."""
-        found = self._touched.get(product)
+    def line(self, product: int) -> Line:
+        """Facts and timeline of one product, kept for the products that orders touch."""
+        found = self._lines.get(product)
         if found is None:
+            catalog = self.catalog
             price, listing, shipping = self.bounds[product].tolist()
             prices, slow = self.values[product].tolist()
-            found = Touched(
+            found = Line(
                 price,
                 prices,
-                int(self.catalog.base_price[product]),
+                int(catalog.base_price[product]),
                 listing,
                 shipping,
                 slow,
-                int(self.catalog.ship_hours[product]),
+                int(catalog.ship_hours[product]),
+                int(catalog.logistics_hours[product]),
+                catalog.outcome_sums[product].tolist(),
+                int(catalog.max_stock[product]),
+                int(catalog.initial_stock[product]),
+                int(catalog.refill_per_hour[product]),
             )
-            if len(self._touched) >= _MAX_TOUCHED:
-                self._touched.clear()
-            self._touched[product] = found
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            self._lines[product] = found
         return found
 
-    def state(self, product: int, hour: int) -> tuple[int, bool, int]:
-        """Price in cents, whether listed, and ship hours of one product at a covered hour."""
-        line = self._touched.get(product) or self.touched(product)
-        i = bisect_right(line.price_bounds, hour)
-        j = bisect_right(line.shipping_bounds, hour)
-        return (
-            line.prices[i >> 1] if i & 1 else line.base_price,
-            not bisect_right(line.listing_bounds, hour) & 1,
-            line.slow_hours[j >> 1] if j & 1 else line.ship_hours,
-        )
-
-    def listed_hours(self, product: int, after: int, until: int) -> int:
-        """Number of hours h with after < h <= until in which the product is listed upstream."""
-        bounds = self.touched(product).listing_bounds
-        i = bisect_right(bounds, after)
-        listed = 0
-        while True:
-            edge = min(bounds[i] - 1, until) if i < len(bounds) else until
-            if not i & 1:
-                listed += edge - after
-            after = edge
-            if edge >= until:
-                return listed
-            i += 1
-
     def listed_hours_array(self, indices: Any, until: int) -> Ints:
-        """`listed_hours` from hour 0 to ``until`` for several products, int64 array of shape (k,)."""
+        """`Line.listed_hours` from hour 0 to ``until`` for several products, int64 array of shape (k,)."""
         clipped = np.minimum(self.bounds[indices, LISTING], until + 1).astype(np.int64)
         gone: Ints = (clipped[:, 1::2] - clipped[:, 0::2]).sum(axis=1)
         return until - gone
@@ -294,6 +316,62 @@ class CatalogView:
                 # Changes are in time order, so of several for one product the last one stays.
                 target[changes.products[process][span]] = changes.values[process][span]
         self.hour = hour
+
+
+class ShelfSupply:
+    """Supplier state of the listings of one shelf in slot order, refreshed only where something changed.
+
+    A cache of the world: it follows the shelf's slots and is rebuilt whenever the shelf is another one.
+
+    Attributes:
+        price, ship_hours, next_change: int64 arrays of shape (capacity,), of which the first k are in use.
+        listed: bool array of the same shape.
+    """
+
+    __slots__ = ("listed", "next_change", "price", "ship_hours", "size", "timelines")
+
+    def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int) -> None:
+        self.timelines = timelines
+        self.size = len(products)
+        self.price = np.zeros(capacity, dtype=np.int64)
+        self.listed = np.zeros(capacity, dtype=np.bool_)
+        self.ship_hours = np.zeros(capacity, dtype=np.int64)
+        self.next_change = np.zeros(capacity, dtype=np.int64)
+        if self.size:
+            state = timelines.at(products, hour)
+            for column, values in zip(self._columns(), state, strict=True):
+                column[: self.size] = values
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.price, self.listed, self.ship_hours, self.next_change
+
+    def copy(self) -> ShelfSupply:
+        """Independent copy."""
+        other = ShelfSupply.__new__(ShelfSupply)
+        other.timelines, other.size = self.timelines, self.size
+        other.price, other.listed, other.ship_hours, other.next_change = (c.copy() for c in self._columns())
+        return other
+
+    def _write(self, slot: int, product: int, hour: int) -> None:
+        (self.price[slot], self.listed[slot], self.ship_hours[slot], self.next_change[slot]) = (
+            self.timelines.line(product).state_until(hour)
+        )
+
+    def put(self, product: int, hour: int) -> None:
+        """Follows a listing added in the next slot."""
+        self._write(self.size, product, hour)
+        self.size += 1
+
+    def remove(self, slot: int) -> None:
+        """Follows a listing removed from a slot that the last one fills."""
+        self.size -= 1
+        for column in self._columns():
+            column[slot] = column[self.size]
+
+    def refresh(self, products: Ints, hour: int) -> None:
+        """Carries the state forward to an hour."""
+        for slot in np.flatnonzero(self.next_change[: self.size] <= hour).tolist():
+            self._write(slot, int(products[slot]), hour)
 
 
 def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:

@@ -20,13 +20,14 @@ from merchantbench_gym.market.merchant import (
     METRICS_HIDDEN,
     Merchant,
     ProductTotals,
+    expand,
 )
 from merchantbench_gym.market.orders import NO_CASH, OUT_OF_STOCK, STATUSES, WITHDRAWN, OrderView
 from merchantbench_gym.market.privileged import Privileged
 from merchantbench_gym.market.reputation import Rating
 from merchantbench_gym.market.rules import compile_rules
-from merchantbench_gym.market.shelf import Hit, Shelf, ShelfView
-from merchantbench_gym.market.supply import CatalogView, SupplierEvent, SupplierState, load_timelines
+from merchantbench_gym.market.shelf import Hit, ShelfView
+from merchantbench_gym.market.supply import CatalogView, Line, ShelfSupply, SupplierEvent, load_timelines
 from merchantbench_gym.market.version import DYNAMICS_VERSION
 
 __all__ = ["DYNAMICS_VERSION", "METRICS", "METRICS_HIDDEN", "STATUSES", "MarketError", "ProductView", "World"]
@@ -101,7 +102,7 @@ class World:
         self.journal: list[Posting] | None = [] if journal else None
         self._stock: dict[int, tuple[int, int]] = {}
         self._view: CatalogView | None = None
-        self._supply: list[tuple[Shelf, int, SupplierState] | None] = [None] * merchants
+        self._supply: list[ShelfSupply | None] = [None] * merchants
         self._contention_key = draws.draw(self._seeds.order, draws.CONTENTION)
         self._merchants = [
             Merchant(self.rules, self.catalog, m, self._seeds, self.journal) for m in range(merchants)
@@ -109,7 +110,7 @@ class World:
         for merchant in self._merchants:
             merchant.ledger.open()
 
-    # --- the clock ------------------------------------------------------------------------------------------------
+    # --- the clock
 
     @property
     def finished(self) -> bool:
@@ -171,7 +172,7 @@ class World:
         """Phase 4; returns whether this was the merchant's final hour."""
         final = m.open_count == 0 and (not m.alive or t >= self.horizon - 1)
         m.reputation.publish(t // 24)
-        m.records.append(m.record(t, self._supply_of(m, t).price))
+        m.records.append(m.record(t, self._prices(m, t)))
         if final:
             m.final_t = t
         return final
@@ -201,7 +202,7 @@ class World:
                 self._end_of_hour(merchant, t)
         return merchant.final_t
 
-    # --- demand and procurement -----------------------------------------------------------------------------------
+    # --- demand and procurement
 
     def _hits(self, m: Merchant, last: int) -> dict[int, list[Hit]]:
         stop = min(last + 1, self.horizon)
@@ -248,9 +249,9 @@ class World:
 
     def _sell(self, m: Merchant, t: int, product: int, sale: int, count: int, violations: int) -> int:
         rules = self.rules
-        cost, listed, ship = self.timelines.state(product, t)
-        stock = self._stock_at(product, t) if listed else 0
-        before = stock
+        line = self.timelines.line(product)
+        cost, listed, ship = line.state(t)
+        stock = before = self._stock_at(product, line, t) if listed else 0
         fee = rules.fulfilment[product % len(rules.fulfilment)]
         for ordinal in range(count):
             if not m.alive or violations >= rules.violations_per_hour:
@@ -263,21 +264,19 @@ class World:
                 m.fail(product, t, sale, cost, orders.INSUFFICIENT, NO_CASH)
             else:
                 stock -= 1
-                m.procure(product, t, sale, cost, fee, ship, ordinal)
+                m.procure(product, t, sale, cost, fee, ship, line, ordinal)
         if stock != before:
             self._stock[product] = (stock, t)
         return violations
 
-    def _stock_at(self, product: int, t: int) -> int:
+    def _stock_at(self, product: int, line: Line, t: int) -> int:
         """Effective stock after the refill of hour t."""
-        catalog = self.catalog
-        quantity, since = self._stock.get(product) or (int(catalog.initial_stock[product]), 0)
-        refill = int(catalog.refill_per_hour[product])
-        if refill and t > since:
-            quantity += refill * self.timelines.listed_hours(product, since, t)
-        return min(int(catalog.max_stock[product]), quantity)
+        quantity, since = self._stock.get(product) or (line.initial_stock, 0)
+        if t > since and quantity < line.max_stock:
+            quantity += line.refill_per_hour * line.listed_hours(since, t)
+        return min(line.max_stock, quantity)
 
-    # --- actions --------------------------------------------------------------------------------------------------
+    # --- actions
 
     def _merchant(self, m: int) -> Merchant:
         if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or not 0 <= m < self.merchants:
@@ -316,7 +315,7 @@ class World:
         if not self._known(product):
             return "not_found"
         new = product not in shelf.slots
-        if new and not self.timelines.state(product, self.t)[1]:
+        if new and not self.timelines.line(product).state(self.t)[1]:
             return "not_offered"
         if not rules.min_price <= price <= rules.max_price:
             return "price_out_of_range"
@@ -326,7 +325,9 @@ class World:
         if len(shelf) >= rules.max_listings:
             return "shelf_full"
         merchant.own_shelf().put(product, int(price), self.t)
-        self._supply[merchant.index] = None
+        supply = self._supply[m]
+        if supply is not None:
+            supply.put(product, self.t)
         return "ok"
 
     def reprice(self, m: int, product: int, price: int) -> str:
@@ -360,8 +361,11 @@ class World:
             return "not_found"
         if product not in merchant.shelf.slots:
             return "not_listed"
-        merchant.own_shelf().remove(product, self.t)
-        self._supply[merchant.index] = None
+        shelf = merchant.own_shelf()
+        supply = self._supply[m]
+        if supply is not None:
+            supply.remove(shelf.slots[product])
+        shelf.remove(product, self.t)
         return "ok"
 
     def shelf_token(self, m: int) -> Any:
@@ -384,7 +388,7 @@ class World:
             merchant.shelf = shelf
             self._supply[m] = None
 
-    # --- snapshots ------------------------------------------------------------------------------------------------
+    # --- snapshots
 
     def snapshot(self) -> bytes:
         """Whole state as portable canonical bytes: equal bytes iff equal states."""
@@ -421,7 +425,7 @@ class World:
         other.__dict__.update(self.__dict__)
         other._stock = self._stock.copy()
         other._view = None
-        other._supply = self._supply.copy()
+        other._supply = [None if s is None else s.copy() for s in self._supply]
         other._merchants = [m.clone() for m in self._merchants]
         if self.journal is not None:
             other.journal = self.journal.copy()
@@ -442,7 +446,7 @@ class World:
         """SHA-256 of the canonical state with order history and day records replaced by their lengths, in hex."""
         return hashlib.sha256(encode({**self._identity(), **state.dump(self, history=False)})).hexdigest()
 
-    # --- reads: merchants -----------------------------------------------------------------------------------------
+    # --- reads: merchants
 
     def now(self, m: int) -> int:
         """Hour up to which a merchant's data reach: the clock, or its final hour once it is done."""
@@ -483,7 +487,7 @@ class World:
 
     def terms(self, m: int) -> Terms:
         """Signed parts of a merchant's change of net assets since the start, in cents."""
-        return self._merchant(m).ledger.terms
+        return self.accounts(m).terms(self.rules.initial_cash + self.rules.initial_deposit)
 
     def status_counts(self, m: int) -> tuple[int, ...]:
         """Number of a merchant's orders by current status, in the order of `STATUSES`."""
@@ -500,11 +504,11 @@ class World:
     def metrics(self, m: int) -> dict[str, Any]:
         """Metrics row of a merchant as of now; names in `METRICS`, hidden ones in `METRICS_HIDDEN`."""
         merchant, t = self._merchant(m), self.now(m)
-        return dict(zip(METRICS, merchant.record(t, self._supply_of(merchant, t).price), strict=True))
+        return expand(merchant.record(t, self._prices(merchant, t)), self.rules)
 
     def day_records(self, m: int) -> tuple[dict[str, Any], ...]:
         """Metrics rows stored at the end of every day and of the final hour."""
-        return tuple(dict(zip(METRICS, row, strict=True)) for row in self._merchant(m).records)
+        return tuple(expand(record, self.rules) for record in self._merchant(m).records)
 
     def rating(self, m: int) -> Rating:
         """Published shop rating of a merchant."""
@@ -560,7 +564,7 @@ class World:
         """Lifetime results of one product of a merchant."""
         return self._merchant(m).totals(product, self.now(m))
 
-    # --- reads: shelf ---------------------------------------------------------------------------------------------
+    # --- reads: shelf
 
     def shelf_size(self, m: int) -> int:
         """Number of a merchant's listings."""
@@ -583,6 +587,7 @@ class World:
         """A merchant's listings sorted by product, with their present supplier state."""
         merchant, t = self._merchant(m), self.now(m)
         order, product, sale, origin, listed_t = merchant.shelf.columns_by_product()
+        self.timelines.ensure(t)
         supply = self._supply_of(merchant, t)
         return ShelfView(
             product,
@@ -595,25 +600,30 @@ class World:
             self._stock_of(product),
         )
 
-    def _supply_of(self, m: Merchant, t: int) -> SupplierState:
-        """Supplier state of a merchant's listings in slot order at hour t, refreshed only where something changed."""
-        cached = self._supply[m.index]
-        if cached is not None and cached[0] is m.shelf and cached[1] <= t:
-            supply = cached[2]
-            if not (supply.next_change <= t).any():
-                return supply
-        self.timelines.ensure(t)
-        supply = self.timelines.at(m.shelf.products, t)
-        self._supply[m.index] = (m.shelf, t, supply)
+    def _prices(self, m: Merchant, t: int) -> Ints:
+        """Supplier prices of a merchant's listings at hour t in slot order, a view."""
+        return self._supply_of(m, t).price[: len(m.shelf)]
+
+    def _supply_of(self, m: Merchant, t: int) -> ShelfSupply:
+        """Supplier state of a merchant's listings at hour t."""
+        supply = self._supply[m.index]
+        if supply is None or supply.size != len(m.shelf):
+            # Closing empties a shelf at once, which the cache sees by the size.
+            supply = ShelfSupply(self.timelines, m.shelf.products, t, self.rules.max_listings)
+            self._supply[m.index] = supply
+        else:
+            supply.refresh(m.shelf.products, t)
         return supply
 
-    # --- reads: market --------------------------------------------------------------------------------------------
+    # --- reads: market
 
     def _stock_of(self, indices: Ints) -> Ints:
         catalog, touched = self.catalog, self._stock
         stock: Ints = np.empty(len(indices), dtype=np.int64)
         for i, product in enumerate(indices.tolist()):
-            stock[i] = self._stock_at(product, self.t) if product in touched else -1
+            stock[i] = (
+                self._stock_at(product, self.timelines.line(product), self.t) if product in touched else -1
+            )
         fresh = np.flatnonzero(stock < 0)
         if len(fresh):
             of = indices[fresh]
