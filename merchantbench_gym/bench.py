@@ -1,0 +1,313 @@
+"""Speed and memory on this machine.
+
+Times are compared with a yardstick, Y: 8,760 draws of 50 Poisson numbers. The speed of a machine drifts while
+one measures, so slices of the yardstick are taken between slices of the measured work, and medians over
+several repetitions are reported.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from merchantbench_gym.baselines import RuleBasedPolicy, run_episode
+from merchantbench_gym.market import World, clear_caches
+from merchantbench_gym.scenario import Scenario, load_scenario
+
+SEED = 42
+SLICES = 10
+CALLS, SIZE = 8760, 50
+LOOK_AHEAD = 200  # products looked at in one go while the shelf is filled
+QUERIES = (
+    "ceramic",
+    "steel bottle",
+    "lamp",
+    "cotton dress",
+    "wireless",
+    "dog toy",
+    "garden",
+    "notebook",
+    "kids",
+    "",
+)
+
+EVERY = 730 // SLICES  # windows between two slices
+
+Pause = Callable[[], None]
+Work = Callable[[Pause], None]
+Say = Callable[[str], None]
+
+
+class Yardstick:
+    """Runs slices of the yardstick on request and remembers how long they took."""
+
+    def __init__(self) -> None:
+        self._generator = np.random.Generator(np.random.PCG64(0))
+        self._rates = np.full(SIZE, 0.02)
+        self.slices: list[float] = []
+
+    def slice(self) -> float:
+        """Run one slice; returns the seconds it took."""
+        draw, rates = self._generator.poisson, self._rates
+        started = perf_counter()
+        for _ in range(CALLS // SLICES):
+            draw(rates)
+        self.slices.append(perf_counter() - started)
+        return self.slices[-1]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a whole yardstick: the median slice, scaled up."""
+        return statistics.median(self.slices) * SLICES
+
+    def compare(self, work: Work, repeats: int) -> float:
+        """Median over repetitions of the time of some work, in yardsticks.
+
+        Args:
+            work: Does one repetition and calls its argument now and then, where a slice may be taken.
+            repeats: Number of repetitions.
+        """
+        return statistics.median(self._once(work) for _ in range(repeats))
+
+    def _once(self, work: Work) -> float:
+        gc.collect()
+        slices = [self.slice()]
+        spent, resumed = 0.0, perf_counter()
+
+        def pause() -> None:
+            nonlocal spent, resumed
+            spent += perf_counter() - resumed
+            slices.append(self.slice())
+            resumed = perf_counter()
+
+        work(pause)
+        spent += perf_counter() - resumed
+        slices.append(self.slice())
+        return spent / (statistics.median(slices) * SLICES)
+
+
+# -- the measured work ---------------------------------------------------------------------------------
+
+
+def refill(scenario: Scenario, orders: list[int], pause: Pause, *, cold: bool = False) -> None:
+    """A bare year: in every window delist what suppliers withdrew, then list by index until the shelf is full."""
+    if cold:
+        clear_caches()
+    world = World(scenario, SEED)
+    windows = range(0, scenario.horizon_hours, scenario.run.activation_period)
+    for window, t in enumerate(windows):
+        if t:
+            world.advance(t)
+        if world.alive(0):
+            _refill_shelf(world)
+        if window % EVERY == 0:
+            pause()
+    world.advance()
+    orders[:] = [world.order_count(0)]
+
+
+def _refill_shelf(world: World) -> None:
+    shelf = world.shelf(0)
+    for product in shelf.product[~shelf.listed]:
+        world.delist(0, int(product))
+    first, size, places = 0, world.catalog.size, world.scenario.merchant.max_listings
+    while world.shelf_size(0) < places and first < size:
+        view = world.products(np.arange(first, min(first + LOOK_AHEAD, size)))
+        prices = np.rint(1.5 * view.price).astype(np.int64)
+        for product, price, listed in zip(
+            view.index.tolist(), prices.tolist(), view.listed.tolist(), strict=True
+        ):
+            if listed and not world.on_shelf(0, product) and world.list(0, product, price) == "shelf_full":
+                return
+        first += LOOK_AHEAD
+
+
+def end_only(env: Any, orders: list[int], pause: Pause) -> None:
+    """A year of lone ``end_of_step`` after 50 listings in the first window."""
+    env.reset(seed=SEED)
+    listing = {"id": "list", "name": "list_product", "arguments": {"items": _first_fifty(env)}}
+    _, _, done, _, info = env.step([listing])
+    end = [{"id": "end", "name": "end_of_step", "arguments": {}}]
+    while not done:
+        _, _, done, _, info = env.step(end)
+        if info["window"] % EVERY == 0:
+            pause()
+    orders[:] = [_orders(env)]
+
+
+def _first_fifty(env: Any) -> list[dict[str, Any]]:
+    view = env.unwrapped.session.world.products(np.arange(LOOK_AHEAD))
+    rows = [
+        (index, price) for index, price, on in zip(view.index, view.price, view.listed, strict=True) if on
+    ]
+    return [
+        {"product_id": f"P{index:05d}", "sale_price": round(1.5 * int(price)) / 100}
+        for index, price in rows[:50]
+    ]
+
+
+def rule_based(env: Any, orders: list[int], pause: Pause) -> None:
+    """A year of the rule-based policy through the tools."""
+
+    def on_turn(observation: Any, reward: float, info: Any) -> None:
+        if info["window_closed_by"] and info["window"] % EVERY == 0:
+            pause()
+
+    run_episode(env, RuleBasedPolicy(), seed=SEED, on_turn=on_turn)
+    orders[:] = [_orders(env)]
+
+
+def _orders(env: Any) -> int:
+    return int(env.unwrapped.session.world.order_count(0))
+
+
+def clone_microseconds(env: Any) -> float:
+    """Median time of a clone of an environment in mid-year."""
+    _play_half(env)
+    times = []
+    for _ in range(300):
+        started = perf_counter()
+        env.unwrapped.clone()
+        times.append(perf_counter() - started)
+    return statistics.median(times) * 1e6
+
+
+def _play_half(env: Any) -> None:
+    windows = env.unwrapped.scenario.run.horizon_days * 12 // env.unwrapped.scenario.run.activation_period
+    run_episode(env, RuleBasedPolicy(), seed=SEED, limits={"windows": windows})
+
+
+def start_milliseconds(env: Any) -> float:
+    """Median time of reset, first search and first window on a market not seen before."""
+    env.reset(seed=SEED)
+    times = []
+    for number in range(5):
+        started = perf_counter()
+        env.reset(seed=1000 + number)
+        env.step([_search("ceramic")])
+        env.step([{"id": "end", "name": "end_of_step", "arguments": {}}])
+        times.append(perf_counter() - started)
+    return statistics.median(times) * 1e3
+
+
+def _search(query: str, page: int = 1) -> dict[str, Any]:
+    return {"id": "search", "name": "search_products", "arguments": {"query": query, "page": page}}
+
+
+def first_reset_seconds(scenario: Scenario) -> float:
+    """Time of making an environment and its first reset, nothing cached."""
+    clear_caches()
+    started = perf_counter()
+    _make(scenario).reset(seed=SEED)
+    return perf_counter() - started
+
+
+def search_milliseconds(scenario: Scenario) -> float:
+    """Time below which 95 % of the searches lie, the first one, which builds the index, included."""
+    env = _make(scenario, max_turns_per_window=1000)
+    env.reset(seed=SEED)
+    times = []
+    for number in range(200):
+        action = [_search(QUERIES[number % len(QUERIES)], 1 + number // len(QUERIES))]
+        started = perf_counter()
+        env.step(action)
+        times.append(perf_counter() - started)
+    return float(np.percentile(times, 95)) * 1e3
+
+
+def resident_megabytes(scenario: str) -> float | None:
+    """Memory of a fresh process after a rule-based year; None where the system does not tell."""
+    code = f"from merchantbench_gym.bench import print_resident; print_resident({scenario!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout) if done.stdout.strip() else None
+
+
+def print_resident(scenario: str) -> None:
+    """Play a rule-based year and print the largest resident memory of this process in megabytes."""
+    try:
+        import resource
+    except ImportError:  # not every system has it
+        return
+    env = _make(load_scenario(scenario))
+    run_episode(env, RuleBasedPolicy(), seed=SEED)
+    env.reset(seed=SEED)
+    env.step([_search("ceramic")])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def _make(scenario: Scenario, **settings: Any) -> Any:
+    return gymnasium.make("MerchantBench-v0", scenario=scenario, disable_env_checker=True, **settings)
+
+
+# -- all of it -----------------------------------------------------------------------------------------
+
+
+def measure(say: Say = lambda text: None) -> dict[str, Any]:
+    """Take all measurements.
+
+    Args:
+        say: Called with a word about what is being measured.
+
+    Returns:
+        ``yardstick_s`` and ``rows``; a row has ``name, value, unit, must, goal, ratio, orders``. ``ratio`` is
+        the time in yardsticks, None for memory; ``orders`` is the number of orders behind the row, or None.
+    """
+    yard, rows = Yardstick(), []
+
+    def add(name: str, unit: str, must: float, goal: float, value: float | None, **more: Any) -> None:
+        row = {
+            "name": name,
+            "value": value,
+            "unit": unit,
+            "must": must,
+            "goal": goal,
+            "ratio": None,
+            "orders": None,
+        }
+        rows.append(row | more)
+
+    def timed(
+        name: str, must: float, goal: float, work: Callable[[list[int], Pause], None], repeats: int
+    ) -> float:
+        say(name)
+        orders: list[int] = []
+        value = yard.compare(lambda pause: work(orders, pause), repeats)
+        add(name, "Y", must, goal, value, ratio=value, orders=orders[0])
+        return value
+
+    def single(
+        name: str, unit: str, must: float, goal: float, seconds: float, work: Callable[[], float]
+    ) -> None:
+        say(name)
+        value = work()
+        yard.slice()
+        add(name, unit, must, goal, value, ratio=value * seconds / yard.seconds)
+
+    default, large = load_scenario("default"), load_scenario("large")
+    env = _make(default)
+    timed("bare year, refill, cold caches", 2.5, 1.5, lambda o, p: refill(default, o, p, cold=True), 7)
+    warm = timed("bare year, refill, warm caches", 2, 1, lambda o, p: refill(default, o, p), 7)
+    timed("end-only year, gym step with text", 2, 1.2, lambda o, p: end_only(env, o, p), 7)
+    timed("rule-based year, tools and text", 18, 8, lambda o, p: rule_based(env, o, p), 3)
+    single("clone in mid-year", "µs", 300, 100, 1e-6, lambda: clone_microseconds(env))
+    single("second reset, search, window", "ms", 100, 40, 1e-3, lambda: start_milliseconds(env))
+    single("large: first reset", "s", 4, 2, 1, lambda: first_reset_seconds(large))
+    say("large: bare year, refill")
+    orders: list[int] = []
+    year = yard.compare(lambda pause: refill(large, orders, pause), 3)
+    add("large: bare year, refill", "x default", 4, 2, year / warm, ratio=year, orders=orders[0])
+    single("large: search, 95th percentile", "ms", 50, 5, 1e-3, lambda: search_milliseconds(large))
+    clear_caches()
+    for name, must, goal in (("default", 150, 100), ("large", 900, 500)):
+        say(f"{name}: resident memory")
+        add(f"{name}: resident memory", "MB", must, goal, resident_megabytes(name))
+    return {"yardstick_s": yard.seconds, "rows": rows}
