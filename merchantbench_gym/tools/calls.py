@@ -35,6 +35,13 @@ FORMS: Final = (
     "an assistant message with tool_calls, JSON text of one of these, or None"
 )
 
+#: Rules that stop a whole turn -> message of the result of each of its calls.
+TURN_RULES: Final = {
+    "too_many_calls": "the turn has more calls than a turn may have; none was executed",
+    "duplicate_call_id": "two calls of the turn have the same id; none was executed",
+    "end_of_step_misplaced": "end_of_step must be the last call of a turn, and once only; none was executed",
+}
+
 _MISSING: Final = object()
 
 
@@ -97,17 +104,6 @@ def turn_fault(batch: Batch, max_calls: int) -> str | None:
     if any(call.name == END_OF_STEP for call in calls[:-1]):
         return "end_of_step_misplaced"
     return None
-
-
-def answer_all(batch: Batch, error: ToolError) -> tuple[tuple[str, str, str], ...]:
-    """Answer every call of a batch with the same failure: rows of call id, name and content.
-
-    A batch that could not be read gets one answer with an empty id and name; one without calls, none.
-    """
-    content = dumps(failure(error))
-    if batch.fault is not None:
-        return (("", "", content),)
-    return tuple((call.id, call.name, content) for call in batch.calls)
 
 
 def body_hash(window: int, batch: Batch) -> str:

@@ -1,0 +1,568 @@
+"""The turn gate: what stands between an environment and the world.
+
+A session owns a world, the tools over it and, for every merchant, the phase, the quota of turns, the
+bookkeeping of its window and the receipts of its turns. A turn is executed whole or not at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from merchantbench_gym.market.world import MarketError, World
+from merchantbench_gym.tools import default_registry, dispatch
+from merchantbench_gym.tools.calls import Batch, body_hash, plain_json, turn_fault
+from merchantbench_gym.tools.context import Context, RiskSets, WindowBook, WindowInfo
+from merchantbench_gym.tools.control import END_OF_STEP
+from merchantbench_gym.tools.observation import RISKS, packet, render, risk_sets
+from merchantbench_gym.tools.registry import Registry, Tool
+from merchantbench_gym.tools.results import canonical, stamp
+from merchantbench_gym.tools.turns import (
+    Receipt,
+    Seat,
+    Turn,
+    TurnRefused,
+    TurnResult,
+    call_record,
+    rejected_outcomes,
+    seat_data,
+    seat_from,
+)
+from merchantbench_gym.tools.view import MerchantView
+
+__all__ = ["Session", "ToolProvider", "Turn", "TurnRefused", "TurnResult"]
+
+MAX_NOTE: Final = 64 * 1024
+MAX_RECORD_TEXT: Final = 65_536
+
+_FORMAT: Final = "merchantbench-session-1"
+_TURN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_NO_RISKS: Final[RiskSets] = dict.fromkeys(RISKS, frozenset())
+
+#: Receives the record of every turn, inside the turn's undo scope. One with a false attribute
+#: `needs_digest` gets empty strings for body hash and state digest, which cost more than a turn.
+Listener = Callable[[dict[str, Any]], object]
+
+
+class ToolProvider(Protocol):
+    """An object that adds tools with state of their own to a session.
+
+    It may also have `denied(window) -> iterable of names`, the tools it takes away in a window.
+    """
+
+    @property
+    def tools(self) -> Iterable[Tool]:
+        """The tools it adds."""
+
+    def snapshot(self) -> bytes:
+        """Return its whole state; equal states give equal bytes."""
+
+    def restore(self, data: bytes, /) -> None:
+        """Return to the state of a snapshot."""
+
+    def clone(self) -> ToolProvider:
+        """Return an independent copy."""
+
+
+class Session:
+    """Drives a world window by window and executes the turns of its merchants.
+
+    Args:
+        world: A new world, standing at hour 0. The session owns it from now on.
+        providers: Objects that add tools.
+        listeners: Functions that receive the record of every turn.
+        registry: Tools of the session without those of the providers; the default registry if None.
+        max_turns_per_window: Limit in place of the scenario's.
+
+    Attributes:
+        world: The world; programs may read it, tools never see it.
+        providers: Providers in the order they were added.
+        listeners: Listeners in the order they were added.
+        window: Index of the current window, from 0; of the last one after the end.
+        window_t: Hour at which it opened.
+        finished: Whether every merchant is done.
+        turns_limit: Turns a window allows.
+
+    Raises:
+        ValueError: The limit is below 1, or two tools have the same name.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        providers: Iterable[ToolProvider] = (),
+        listeners: Iterable[Listener] = (),
+        registry: Registry | None = None,
+        max_turns_per_window: int | None = None,
+    ) -> None:
+        turns = world.scenario.turns
+        limit = turns.max_turns_per_window if max_turns_per_window is None else max_turns_per_window
+        if limit < 1:
+            raise ValueError(f"max_turns_per_window must be at least 1, got {limit}")
+        self.turns_limit: int = limit
+        self.world = world
+        self.providers: list[ToolProvider] = []
+        self.listeners: list[Listener] = list(listeners)
+        self.window = 0
+        self.window_t = 0
+        self.finished = False
+        self._base = default_registry() if registry is None else registry
+        self._registry = self._base
+        self._owner: dict[str, ToolProvider] = {}
+        self._denied: frozenset[str] = frozenset()
+        self._digest: str | None = None
+        self._views = [MerchantView(world, m) for m in range(world.merchants)]
+        nothing = WindowBook(-1, 0, (), _NO_RISKS, _NO_RISKS, 0)
+        self._seats = [Seat("waiting", 0, 0, 0, False, nothing, {}, {}) for _ in self._views]
+        for provider in providers:
+            self.add_provider(provider)
+
+    # --- set-up ---
+
+    def add_provider(self, provider: ToolProvider) -> None:
+        """Add the tools of a provider.
+
+        Raises:
+            ValueError: One of its tools has the name of another.
+        """
+        tools = list(provider.tools)
+        self._registry = Registry([*self._registry, *tools])
+        self._owner.update((tool.name, provider) for tool in tools)
+        self.providers.append(provider)
+        self._digest = None
+        self._deny()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Hand the record of every further turn to a function."""
+        self.listeners.append(listener)
+
+    def open(self) -> None:
+        """Open the first window.
+
+        Raises:
+            RuntimeError: The session is open already, or the world has moved.
+        """
+        if self.world.t != 0 or any(seat.phase != "waiting" for seat in self._seats):
+            raise RuntimeError("only a new session of a new world can be opened")
+        self._deny()
+        for m, seat in enumerate(self._seats):
+            risks = risk_sets(self._views[m])
+            book = WindowBook(-1, 0, self._shelf(m), _NO_RISKS, risks, self.world.net_assets(m))
+            seat.phase, seat.book = "deciding", book
+
+    # --- reading ---
+
+    def phase(self, merchant: int) -> str:
+        """Return the merchant's phase: waiting, deciding, done or closed."""
+        return self._seats[merchant].phase
+
+    def turns_used(self, merchant: int) -> int:
+        """Return the turns charged to a merchant in its current or last window."""
+        return self._seats[merchant].used
+
+    def turns_left(self, merchant: int) -> int:
+        """Return the turns a merchant may still make in the current window; 0 unless it is deciding."""
+        seat = self._seats[merchant]
+        return self.turns_limit - seat.used if seat.phase == "deciding" else 0
+
+    def end_reason(self, merchant: int) -> str:
+        """Return "horizon" or "shop_closed" once the merchant's run has ended, else ""."""
+        return self.world.end_reason(merchant) if self._seats[merchant].phase == "closed" else ""
+
+    def view(self, merchant: int) -> MerchantView:
+        """Return the merchant's view of the world."""
+        return self._views[merchant]
+
+    def book(self, merchant: int) -> WindowBook:
+        """Return the bookkeeping of the merchant's window."""
+        return self._seats[merchant].book
+
+    def info(self, merchant: int) -> WindowInfo:
+        """Return window and turn counters of a merchant as of now."""
+        seat = self._seats[merchant]
+        book = seat.book
+        state = "open" if seat.phase == "deciding" else "waiting"
+        if seat.phase == "closed":
+            state = "closed" if self.world.end_reason(merchant) == "shop_closed" else "finished"
+        limit, left = self.turns_limit, self.turns_left(merchant)
+        return WindowInfo(seat.window, book.last_t + 1, book.open_t, seat.used + 1, limit, left, state)
+
+    def observe(self, merchant: int) -> dict[str, Any]:
+        """Return the observation packet as of now, fresh and without any effect."""
+        return self._observe(merchant, self.info(merchant))
+
+    def text(self, merchant: int, observed: Mapping[str, Any] | None = None) -> str:
+        """Return the rendered observation as of now.
+
+        Args:
+            merchant: The merchant.
+            observed: Its packet as of now, to save making it again.
+        """
+        return self._render(merchant, self.observe(merchant) if observed is None else observed)
+
+    def schemas(self, merchant: int) -> list[dict[str, Any]]:
+        """Return fresh schemas of the tools granted in the current window, those of providers included."""
+        return self._registry.schemas(self._denied)
+
+    # --- turns ---
+
+    def submit(self, merchant: int, turn: Turn) -> TurnResult:
+        """Execute a turn, or return the stored response of a turn executed before.
+
+        Raises:
+            TurnRefused: The turn is not acceptable; nothing has changed.
+            BaseException: What a listener or an interrupt raised; the turn has not happened.
+        """
+        if type(merchant) is not int or not 0 <= merchant < len(self._seats):
+            message = "there is no such merchant"
+            raise TurnRefused("unknown_merchant", message, merchant, "", self.window, 0)
+        seat = self._seats[merchant]
+        note = self._checked_note(merchant, turn)
+        if turn.turn_id is not None:
+            receipt = seat.receipts.get(turn.turn_id) or seat.older.get(turn.turn_id)
+            if receipt is not None:
+                window = receipt.response.window if turn.window is None else turn.window
+                if body_hash(window, turn.batch) != receipt.body():
+                    raise self._refused(merchant, "turn_conflict", "another turn has this turn_id")
+                return replace(receipt.response, replayed=True)
+        if self.finished:
+            raise self._refused(merchant, "run_finished", "the run is over")
+        if seat.phase == "closed":
+            raise self._refused(merchant, "shop_closed", "the shop is closed for good")
+        if turn.window is not None and turn.window != self.window:
+            raise self._refused(merchant, "stale_window", f"the current window is {self.window}")
+        if seat.phase != "deciding":
+            raise self._refused(merchant, "not_deciding", "the merchant's step has ended")
+        return self._execute(merchant, seat, turn, note)
+
+    def _checked_note(self, merchant: int, turn: Turn) -> Any:
+        """Check id, window and note of a turn; returns a copy of the note."""
+        turn_id, window = turn.turn_id, turn.window
+        if turn_id is not None and not (isinstance(turn_id, str) and _TURN_ID.fullmatch(turn_id)):
+            message = "turn_id must be 1 to 64 characters of A-Z a-z 0-9 . _ : -"
+            raise self._refused(merchant, "invalid_turn", message)
+        if window is not None and (type(window) is not int or window < 0):
+            raise self._refused(merchant, "invalid_turn", "window must be a window index from 0")
+        if turn.note is None:
+            return None
+        try:
+            return plain_json(turn.note, MAX_NOTE)
+        except ValueError as error:
+            raise self._refused(merchant, "invalid_turn", f"the note is unfit: {error}") from None
+
+    def _refused(self, merchant: int, code: str, message: str) -> TurnRefused:
+        phase, left = self._seats[merchant].phase, self.turns_left(merchant)
+        return TurnRefused(code, message, merchant, phase, self.window, left)
+
+    def _execute(self, merchant: int, seat: Seat, turn: Turn, note: Any) -> TurnResult:
+        batch = turn.batch
+        turn_id = turn.turn_id or self._fresh_id(seat)
+        before = copy.copy(seat)
+        scope = _Undo(self, merchant)
+        try:
+            rejected = turn_fault(batch, self.world.scenario.turns.max_calls_per_turn) or ""
+            if rejected:
+                outcomes = rejected_outcomes(batch, rejected)
+            else:
+                ctx = self._context(merchant, seat)
+                outcomes = dispatch.execute(batch, self._registry, self._denied, ctx, scope.mark)
+            last = outcomes[-1] if outcomes else None
+            ended = last is not None and last.call.name == END_OF_STEP and not last.code
+            used = seat.used + (not (ended and len(outcomes) == 1))
+            closed_by = "end_of_step" if ended else "quota" if used >= self.turns_limit else ""
+            response = TurnResult(
+                turn_id=turn_id,
+                window=self.window,
+                turn=seat.used + 1,
+                turns_used=used,
+                turns_left=0 if closed_by else self.turns_limit - used,
+                answers=tuple([(o.call.id, o.call.name, o.content) for o in outcomes]),
+                rejected=rejected,
+                step_done=bool(closed_by),
+                window_closed_by=closed_by,
+            )
+            self._publish(merchant, batch, note, response, outcomes)
+            seat.used = used
+            seat.touched = seat.touched or scope.touched
+            if closed_by:
+                seat.phase = "done"
+            seat.receipts[turn_id] = Receipt(batch, "", response)
+        except BaseException:
+            scope.undo()
+            seat.used, seat.touched, seat.phase = before.used, before.touched, before.phase
+            seat.receipts.pop(turn_id, None)
+            raise
+        return response
+
+    def _fresh_id(self, seat: Seat) -> str:
+        # Turns of one window are not all charged, but an uncharged one is the last: numbers are distinct.
+        turn_id = f"{self.window}.{seat.used + 1}"
+        while turn_id in seat.receipts or turn_id in seat.older:
+            turn_id += "_"
+        return turn_id
+
+    def _context(self, merchant: int, seat: Seat) -> Context:
+        scenario = self.world.scenario
+        info = self.info(merchant)
+
+        def observation() -> dict[str, Any]:
+            return self._observe(merchant, info)
+
+        return Context(
+            view=self._views[merchant],
+            scenario=scenario,
+            language=scenario.brief.language,
+            merchant=merchant,
+            window=info,
+            book=seat.book,
+            observation=observation,
+            text=lambda: self._render(merchant, observation()),
+            schemas=lambda: self.schemas(merchant),
+        )
+
+    def _observe(self, merchant: int, info: WindowInfo) -> dict[str, Any]:
+        scenario = self.world.scenario
+        return packet(
+            self._views[merchant],
+            scenario,
+            info,
+            self._seats[merchant].book,
+            report_tool="get_daily_report" not in self._denied,
+            language=scenario.brief.language,
+        )
+
+    def _render(self, merchant: int, observed: Mapping[str, Any]) -> str:
+        scenario, closed_t = self.world.scenario, self.world.closed_t(merchant)
+        closed = None if closed_t is None else stamp(closed_t)
+        return render(observed, scenario.brief.language, fees=scenario.fees.enabled, closed=closed)
+
+    # --- records ---
+
+    def _publish(
+        self,
+        merchant: int,
+        batch: Batch,
+        note: Any,
+        response: TurnResult,
+        outcomes: list[dispatch.Outcome],
+    ) -> None:
+        """Hand the record of a turn to the listeners; it is made only if there are any."""
+        if not self.listeners:
+            return
+        full = any(getattr(listener, "needs_digest", True) for listener in self.listeners)
+        record = {
+            "merchant": merchant,
+            "window": response.window,
+            "turn": response.turn,
+            "turn_id": response.turn_id,
+            "body_hash": body_hash(response.window, batch) if full else "",
+            "time": stamp(self._seats[merchant].book.open_t),
+            "text": batch.text[:MAX_RECORD_TEXT],
+            "note": note,
+            "charged": response.turns_used >= response.turn,
+            "rejected": response.rejected,
+            "window_closed_by": response.window_closed_by,
+            "turns_used": response.turns_used,
+            "calls": [call_record(outcome) for outcome in outcomes],
+            "net_assets": self.world.net_assets(merchant),
+            "state_digest": self.digest() if full else "",
+        }
+        for listener in self.listeners:
+            listener(copy.deepcopy(record) if len(self.listeners) > 1 else record)
+
+    def digest(self) -> str:
+        """Return SHA-256 (hex) of the state that turns act on: world, shelves and providers' state."""
+        if self._digest is None:
+            parts = hashlib.sha256(self.world.digest().encode())
+            for provider in self.providers:
+                parts.update(hashlib.sha256(provider.snapshot()).digest())
+            self._digest = parts.hexdigest()
+        return self._digest
+
+    # --- clock ---
+
+    def advance(self) -> None:
+        """Run the clock to the next window, or to the end if there is none or no shop is alive.
+
+        Raises:
+            RuntimeError: A merchant is still deciding, or the run is over.
+        """
+        if self.finished:
+            raise RuntimeError("the run is over")
+        waiting = [m for m, seat in enumerate(self._seats) if seat.phase in ("deciding", "waiting")]
+        if waiting:
+            raise RuntimeError(f"merchants {waiting} have not ended their step")
+        world = self.world
+        playing = [m for m, seat in enumerate(self._seats) if seat.phase == "done"]
+        closings = {m: self._closing(m) for m in playing}
+        self._digest = None
+        target = (self.window + 1) * world.scenario.run.activation_period
+        if target < world.horizon:
+            world.advance(target)
+        if not world.finished and (target >= world.horizon or not any(world.alive(m) for m in playing)):
+            world.advance()
+        for m in playing:
+            if not world.alive(m) and not world.done(m):
+                world.wind_down(m)
+        going = [m for m in playing if not world.done(m)]
+        if going:
+            self.window += 1
+            self.window_t = target
+            self._deny()
+        for m in playing:
+            self._turn_page(m, m in going, *closings[m])
+        self.finished = not going
+
+    def _closing(self, merchant: int) -> tuple[RiskSets, int]:
+        """Return risk sets and net assets of a merchant as its window closes."""
+        seat = self._seats[merchant]
+        risks = risk_sets(self._views[merchant]) if seat.touched else seat.book.risks_at_open
+        return risks, self.world.net_assets(merchant)
+
+    def _turn_page(self, merchant: int, going: bool, risks: RiskSets, net_assets: int) -> None:
+        """Open the merchant's next window, or close its book at its final hour."""
+        seat, view = self._seats[merchant], self._views[merchant]
+        open_t = self.window_t if going else self._final_hour(merchant)
+        now = risk_sets(view)
+        shelf = self._shelf(merchant) if seat.touched or not going else seat.book.shelf
+        seat.book = WindowBook(seat.window_t, open_t, shelf, risks, now, net_assets)
+        if going:
+            seat.phase, seat.window, seat.window_t = "deciding", self.window, self.window_t
+            seat.used, seat.touched = 0, False
+            seat.older, seat.receipts = seat.receipts, {}
+        else:
+            seat.phase = "closed"
+
+    def _final_hour(self, merchant: int) -> int:
+        hour = self.world.final_hour(merchant)
+        assert hour is not None  # the merchant is done
+        return hour
+
+    def _shelf(self, merchant: int) -> tuple[int, ...]:
+        return tuple(self.world.shelf_products(merchant))
+
+    def _deny(self) -> None:
+        denied = set(self.world.scenario.tools.denied)
+        for provider in self.providers:
+            rule = getattr(provider, "denied", None)
+            if rule is not None:
+                denied.update(rule(self.window))
+        self._denied = frozenset(denied) - {END_OF_STEP}
+
+    # --- copies ---
+
+    def clone(self) -> Session:
+        """Return an independent session in the same state, with cloned providers and without listeners."""
+        twin = copy.copy(self)
+        twin.world = self.world.clone()
+        twin._views = [MerchantView(twin.world, m) for m in range(twin.world.merchants)]
+        twin._seats = [seat.copy() for seat in self._seats]
+        twin.listeners = []
+        twin.providers, twin._registry, twin._owner = [], self._base, {}
+        for provider in self.providers:
+            twin.add_provider(provider.clone())
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        """As `clone`."""
+        return self.clone()
+
+    def snapshot(self) -> bytes:
+        """Return the whole state as portable bytes without executable content; equal states, equal bytes."""
+        blobs = [self.world.snapshot(), *(provider.snapshot() for provider in self.providers)]
+        head = {
+            "format": _FORMAT,
+            "turns_limit": self.turns_limit,
+            "window": self.window,
+            "window_t": self.window_t,
+            "finished": self.finished,
+            "seats": [seat_data(seat) for seat in self._seats],
+            "blobs": [len(blob) for blob in blobs],
+        }
+        body = canonical(head).encode() + b"\n" + b"".join(blobs)
+        return hashlib.sha256(body).digest() + body
+
+    def restore(self, data: bytes) -> None:
+        """Take over the state of a snapshot of a session with the same scenario, seed, limit and providers.
+
+        Raises:
+            MarketError: The bytes are damaged or belong to another kind of session; nothing has changed.
+        """
+        head, blobs = self._opened(bytes(data))
+        seats = [seat_from(item) for item in head["seats"]]
+        before = [provider.snapshot() for provider in self.providers]
+        world_before = self.world.snapshot()
+        try:
+            self.world.restore(blobs[0])
+            for provider, blob in zip(self.providers, blobs[1:], strict=True):
+                provider.restore(blob)
+        except BaseException:
+            self.world.restore(world_before)
+            for provider, blob in zip(self.providers, before, strict=True):
+                provider.restore(blob)
+            raise
+        self._seats = seats
+        self.window, self.window_t, self.finished = head["window"], head["window_t"], head["finished"]
+        self._digest = None
+        self._deny()
+
+    def _opened(self, data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+        """Check a snapshot and take it apart into its head and its blobs."""
+        checksum, body = data[:32], data[32:]
+        if hashlib.sha256(body).digest() != checksum:
+            raise MarketError("these bytes are no session snapshot, or damaged")
+        line, _, rest = body.partition(b"\n")
+        head: dict[str, Any] = json.loads(line)
+        expected = {"format": _FORMAT, "turns_limit": self.turns_limit}
+        for key, value in expected.items():
+            if head.get(key) != value:
+                raise MarketError(f"the snapshot's {key} is {head.get(key)!r}, the session's {value!r}")
+        if len(head["seats"]) != len(self._seats):
+            raise MarketError(f"the snapshot has {len(head['seats'])} merchants, not {len(self._seats)}")
+        if len(head["blobs"]) != 1 + len(self.providers):
+            raise MarketError("the snapshot was taken with other providers")
+        blobs, start = [], 0
+        for size in head["blobs"]:
+            blobs.append(rest[start : start + size])
+            start += size
+        return head, blobs
+
+
+class _Undo:
+    """Undo scope of a turn: the state before its first WRITE call on the shelf and on each provider.
+
+    Attributes:
+        touched: Whether any WRITE call was begun.
+    """
+
+    def __init__(self, session: Session, merchant: int) -> None:
+        self.session = session
+        self.merchant = merchant
+        self.touched = False
+        self.first: dict[int, Callable[[], None]] = {}
+        self.digest = session._digest
+
+    def mark(self, tool: Tool) -> Callable[[], None]:
+        """Mark the state before a WRITE call; returns what goes back to it."""
+        self.touched = True
+        self.session._digest = None
+        provider = self.session._owner.get(tool.name)
+        if provider is None:
+            world = self.session.world
+            back = functools.partial(world.shelf_undo, world.shelf_token(self.merchant))
+        else:
+            back = functools.partial(provider.restore, provider.snapshot())
+        self.first.setdefault(id(provider), back)
+        return back
+
+    def undo(self) -> None:
+        """Go back to the state before the turn."""
+        for back in self.first.values():
+            back()
+        self.session._digest = self.digest

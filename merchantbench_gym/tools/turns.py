@@ -1,0 +1,208 @@
+"""Turns and what the gate remembers of them: the value types behind the session, as plain data.
+
+A `Seat` is all that a session keeps of one merchant. It can be turned into JSON data and back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+from merchantbench_gym.tools import dispatch
+from merchantbench_gym.tools.calls import TURN_RULES, Batch, Call, body_hash
+from merchantbench_gym.tools.context import WindowBook
+from merchantbench_gym.tools.observation import RISKS
+from merchantbench_gym.tools.results import ToolError
+
+MAX_RECORD_RAW: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One batch of calls of one merchant.
+
+    Attributes:
+        turn_id: 1–64 characters of `A-Z a-z 0-9 . _ : -`, unique per merchant; None lets the session choose.
+        window: Index of the window the turn answers; None is the current one.
+        batch: The normalised action.
+        note: JSON value of at most 64 KiB for the record.
+    """
+
+    turn_id: str | None = None
+    window: int | None = None
+    batch: Batch = field(default_factory=Batch)
+    note: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What a turn returns.
+
+    Attributes:
+        turn_id: Its id.
+        window: Index of the window it was executed in.
+        turn: Number of the turn in its window, from 1.
+        turns_used: Turns charged in the window so far.
+        turns_left: Turns the merchant may still make in the window; 0 once its step is done.
+        answers: Id, name and content of the result of each call.
+        rejected: Code of the rule that stopped the whole turn, or "".
+        step_done: Whether the merchant's step is over.
+        window_closed_by: "end_of_step", "quota", or "" while the step goes on.
+        replayed: Whether this is the stored response of an earlier submission.
+    """
+
+    turn_id: str
+    window: int
+    turn: int
+    turns_used: int
+    turns_left: int
+    answers: tuple[tuple[str, str, str], ...]
+    rejected: str
+    step_done: bool
+    window_closed_by: str
+    replayed: bool = field(default=False, compare=False)
+
+    @property
+    def results(self) -> list[dict[str, str]]:
+        """Results of the calls as fresh dicts `tool_call_id, name, content`."""
+        return [{"tool_call_id": i, "name": name, "content": text} for i, name, text in self.answers]
+
+
+class TurnRefused(Exception):
+    """A turn that was not accepted; nothing has changed and it does not count as a turn.
+
+    Attributes:
+        code: unknown_merchant, invalid_turn, turn_conflict, run_finished, shop_closed, stale_window or
+            not_deciding.
+        message: What was wrong.
+        merchant: The merchant of the turn.
+        phase: Its phase; "" for an unknown merchant.
+        current_window: Index of the current window.
+        turns_left: Turns the merchant may still make in it.
+    """
+
+    def __init__(
+        self, code: str, message: str, merchant: int, phase: str, current_window: int, turns_left: int
+    ) -> None:
+        super().__init__(code, message, merchant, phase, current_window, turns_left)
+        self.code = code
+        self.message = message
+        self.merchant = merchant
+        self.phase = phase
+        self.current_window = current_window
+        self.turns_left = turns_left
+
+    def __str__(self) -> str:
+        """Return code and message in one line."""
+        return f"{self.code}: {self.message}"
+
+
+class Receipt(NamedTuple):
+    """Stored response of a turn. The hash of its body is made when somebody asks, unless it is known."""
+
+    batch: Batch | None
+    hash: str
+    response: TurnResult
+
+    def body(self) -> str:
+        """Return the hash of the turn's body."""
+        return self.hash if self.batch is None else body_hash(self.response.window, self.batch)
+
+
+@dataclass(slots=True)
+class Seat:
+    """State of one merchant at the gate.
+
+    Attributes:
+        phase: waiting, deciding, done or closed.
+        window: Index of the merchant's current or last window.
+        window_t: Hour of that window.
+        used: Turns charged in it.
+        touched: Whether a WRITE call ran in it, so that the shelf may differ from that at its opening.
+        book: Its bookkeeping.
+        receipts: Receipts of the window by turn id.
+        older: Those of the window before.
+    """
+
+    phase: str
+    window: int
+    window_t: int
+    used: int
+    touched: bool
+    book: WindowBook
+    receipts: dict[str, Receipt]
+    older: dict[str, Receipt]
+
+    def copy(self) -> Seat:
+        """Return an independent copy."""
+        twin = copy.copy(self)
+        twin.receipts, twin.older = self.receipts.copy(), self.older.copy()
+        return twin
+
+
+def rejected_outcomes(batch: Batch, code: str) -> list[dispatch.Outcome]:
+    """Answer every call of a rejected turn; an action that could not be read counts as one call."""
+    if batch.fault is not None:
+        return [dispatch.failed(Call(0, "", "", None, batch.fault, batch.text), "", batch.fault)]
+    fault = ToolError(code, TURN_RULES[code])
+    return [dispatch.failed(call, "", fault) for call in batch.calls]
+
+
+def call_record(outcome: dispatch.Outcome) -> dict[str, Any]:
+    """Return a call's part of the turn record, as fresh plain data."""
+    call = outcome.call
+    return {
+        "position": call.position,
+        "id": call.id,
+        "name": call.name,
+        "kind": outcome.kind,
+        "arguments": call.raw[:MAX_RECORD_RAW] if call.arguments is None else copy.deepcopy(call.arguments),
+        "ok": not outcome.code,
+        "code": outcome.code,
+        "applied": outcome.applied,
+        "rejected": outcome.rejected,
+        "content": outcome.content,
+        "fault": outcome.fault,
+    }
+
+
+# --- snapshots of a seat ---------------------------------------------------------------------------------
+
+
+def seat_data(seat: Seat) -> dict[str, Any]:
+    """Return a seat as JSON data."""
+    book = asdict(seat.book)
+    for key in ("risks_at_close", "risks_at_open"):
+        book[key] = {name: sorted(products) for name, products in book[key].items()}
+    return {
+        "phase": seat.phase,
+        "window": seat.window,
+        "window_t": seat.window_t,
+        "used": seat.used,
+        "touched": seat.touched,
+        "book": book,
+        "receipts": [_receipt_data(receipt) for receipt in seat.receipts.values()],
+        "older": [_receipt_data(receipt) for receipt in seat.older.values()],
+    }
+
+
+def seat_from(data: Mapping[str, Any]) -> Seat:
+    """Return the seat that `seat_data` described."""
+    book = dict(data["book"], shelf=tuple(data["book"]["shelf"]))
+    for key in ("risks_at_close", "risks_at_open"):
+        book[key] = {name: frozenset(book[key][name]) for name in RISKS}
+    receipts = {key: dict(map(_receipt_from, data[key])) for key in ("receipts", "older")}
+    return Seat(**{**data, **receipts, "book": WindowBook(**book)})
+
+
+def _receipt_data(receipt: Receipt) -> list[Any]:
+    response = {f.name: getattr(receipt.response, f.name) for f in fields(TurnResult) if f.name != "replayed"}
+    return [receipt.body(), response]
+
+
+def _receipt_from(data: list[Any]) -> tuple[str, Receipt]:
+    body, response = data
+    answers = tuple([(i, name, content) for i, name, content in response["answers"]])
+    return response["turn_id"], Receipt(None, body, TurnResult(**{**response, "answers": answers}))
