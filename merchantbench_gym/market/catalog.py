@@ -1,7 +1,6 @@
 """The supplier catalog: an immutable function of the catalog seed and the scenario.
 
-All figures of this module come from the MerchantBench market description: category margins and fees live in the
-scenario, the hour shapes below are constants of the market.
+Category margins and fees live in the scenario; the hour shapes below are constants of the market description.
 """
 
 from __future__ import annotations
@@ -116,12 +115,12 @@ class Catalog:
         size: Number of products n.
         suppliers: Number of suppliers s.
         supplier, category, ref_price, base_price, max_stock, initial_stock, refill_per_hour, ship_hours,
-            logistics_hours: int64 arrays of shape (n,); prices in cents, times in hours, refill in units per hour.
-        base_demand, elasticity, historical_rating, cancel_rate, refund_rate, only_refund_rate, bad_review_rate,
-            price_change_hazard, delist_hazard, slow_hazard: float64 arrays of shape (n,); demand in orders per day,
-            hazards per hour.
+            logistics_hours: int64 arrays of shape (n,); cents, hours, and units per hour.
+        base_demand, elasticity, historical_rating, cancel_rate, refund_rate, only_refund_rate,
+            bad_review_rate, price_change_hazard, delist_hazard, slow_hazard: float64 arrays of shape (n,);
+            demand in orders per day, hazards per hour.
         supplier_rating, return_buyer_rate, supplier_age: float64 arrays of shape (s,); age in years.
-        outcome_sums: float64 array of shape (n, 4), running sums of the outcome rates in the order of `OUTCOMES`.
+        outcome_sums: float64 array of shape (n, 4), running sums of the outcome rates (`OUTCOMES`).
         hour_shares: float64 array of shape (10, 24); share of a day's demand per hour, rows sum to 1.
         search_cache: Place where upper floors keep what they derive from this catalog.
     """
@@ -130,7 +129,7 @@ class Catalog:
         """Builds the catalog.
 
         Args:
-            scenario: Resolved scenario; sections catalog, curve, risk, trust, difficulty and supplier are read.
+            scenario: Resolved scenario; catalog, curve, risk, trust, difficulty, supplier are read.
             seed: Catalog seed, 0 <= seed < 2**64.
         """
         section = scenario.catalog

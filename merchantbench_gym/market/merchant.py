@@ -230,7 +230,7 @@ class Merchant:
             self._log.append((t, number, status))
 
     def transit(self, due: tuple[Due, ...], t: int) -> None:
-        """Performs the transitions of an hour: status changes and credits first, then debits by order number."""
+        """Performs the transitions of an hour: status changes and credits, then debits by order number."""
         if len(due) > 1:
             due = tuple(sorted(due, key=_by_number))
         counters, ledger = self.counters, self.ledger

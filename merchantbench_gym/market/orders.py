@@ -174,8 +174,8 @@ def procured_order(
 class OrderView(NamedTuple):
     """What the owner sees of an order now: stamps only once passed, amounts in cents.
 
-    ``expected_delivery`` is None for a failed order. ``revenue`` and ``booked_cost`` are the realised parts of
-    ``profit`` before penalties and fees. ``fees`` = commission + fulfilment + reverse fee.
+    ``expected_delivery`` is None for a failed order. ``revenue`` and ``booked_cost`` are the realised
+    parts of ``profit`` before penalties and fees. ``fees`` = commission + fulfilment + reverse fee.
     """
 
     number: int

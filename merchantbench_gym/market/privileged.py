@@ -64,7 +64,7 @@ class Privileged:
         return self._undisturbed(indices, a, b, lambda state: state.listed)
 
     def ships_within(self, indices: Any, a: int, b: int, hours: int) -> NDArray[np.bool_]:
-        """Whether the ship time of products is at most ``hours`` in every hour a ... b, bool array of shape (k,)."""
+        """Whether products ship within ``hours`` in every hour a ... b, bool array of shape (k,)."""
         return self._undisturbed(indices, a, b, lambda state: state.ship_hours <= hours)
 
     def _undisturbed(self, indices: Any, a: int, b: int, test: Any) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ def evidence_of(order: Order) -> int | None:
 
 
 class Rating(NamedTuple):
-    """A published shop rating; ``published_day`` is the last completed public day included, 0 before the first."""
+    """A published shop rating; ``published_day`` is the last public day included, 0 before the first."""
 
     rating: float
     stars: int

@@ -30,7 +30,7 @@ class Hit(NamedTuple):
 
 
 class ShelfView(NamedTuple):
-    """A shelf sorted by product: int64 and bool arrays of shape (k,); prices in cents, times and ages in hours."""
+    """A shelf sorted by product: arrays of shape (k,); prices in cents, times and ages in hours."""
 
     product: Ints
     sale_price: Ints
@@ -44,7 +44,7 @@ class ShelfView(NamedTuple):
 
 def price_factor(price: int, ref_price: int, elasticity: float, cap: float) -> float:
     """Demand at a sale price relative to the reference price, at most ``cap``."""
-    # Beyond the cap the power may leave the range of floats, so the cap is tested on the exponent's side first.
+    # Far below the reference price the power leaves the range of floats, so the cap is tested first.
     ratio = price / ref_price
     return cap if ratio < 1.0 and ratio < cap ** (-1.0 / elasticity) else min(ratio**-elasticity, cap)
 

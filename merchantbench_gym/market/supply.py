@@ -102,9 +102,9 @@ class Line(NamedTuple):
 class Timelines:
     """Alternating renewal processes of all products of a catalog.
 
-    ``bounds[p, k]`` holds A_0, E_0, A_1, E_1, ... of process k of product p, ascending and padded with `draws.NEVER`;
-    with i bounds at or before an hour the process is disturbed iff i is odd, in renewal i // 2.
-    ``values[p, 0, j]`` is the disturbed price in cents and ``values[p, 1, j]`` the disturbed ship time in hours.
+    ``bounds[p, k]`` holds A_0, E_0, A_1, E_1, ... of process k of product p, ascending and padded with
+    `draws.NEVER`; with i bounds at or before an hour the process is disturbed iff i is odd, in renewal i // 2.
+    ``values[p, 0, j]`` is the disturbed price in cents, ``values[p, 1, j]`` the disturbed ship time in hours.
     Generation runs ahead of the clock in blocks; how far is a matter of cache, never of outcome.
     """
 
@@ -129,6 +129,7 @@ class Timelines:
         hazards = (catalog.price_change_hazard, catalog.delist_hazard, catalog.slow_hazard)
         self._hazards = np.stack(hazards, axis=1).reshape(-1)
         self._last = np.zeros(size * 3, dtype=np.int64)
+        self._count = np.zeros(size * 3, dtype=np.int64)
         self.bounds = np.empty((size, 3, 0), dtype=np.int32)
         self.values = np.empty((size, 2, 0), dtype=np.int32)
         self._lines: dict[int, Line] = {}
@@ -138,45 +139,45 @@ class Timelines:
         """Generates renewals so that every hour up to ``hour`` is covered."""
         if hour <= self.cover:
             return
-        bounds, values = [self.bounds], [self.values]
-        while True:
-            short = np.flatnonzero(self._last <= hour)
-            if not len(short):
-                break
-            block, value = self._generate(short, sum(b.shape[2] for b in bounds) // 2)
-            bounds.append(block)
-            values.append(value)
-        self.bounds = np.concatenate(bounds, axis=2)
-        self.values = np.concatenate(values, axis=2)
+        while len(short := np.flatnonzero(self._last <= hour)):
+            self._generate(short)
         self.cover = hour
         self._lines.clear()
         self._changes = None
 
-    def _generate(self, rows: Ints, first: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        size = self.catalog.size
-        nodes = draws.sm_array(self._keys[rows, None], np.arange(first, first + _BLOCK)[None, :])
-        wait = draws.wait_array(
-            draws.uniform_array(draws.sm_array(nodes, 0)), self._hazards[rows, None] + np.zeros((1, _BLOCK))
-        )
+    def _generate(self, rows: Ints) -> None:
+        """Adds a block of renewals to some rows, a row being a (product, process) pair in flat order."""
+        renewal = self._count[rows, None] + np.arange(_BLOCK)
+        self._count[rows] += _BLOCK
+        self._widen(int(self._count.max()))
+        nodes = draws.sm_array(self._keys[rows, None], renewal)
+        hazards = np.broadcast_to(self._hazards[rows, None], renewal.shape)
+        wait = draws.wait_array(draws.uniform_array(draws.sm_array(nodes, 0)), hazards)
         duration = draws.integer_array(draws.uniform_array(draws.sm_array(nodes, 1)), *self._duration)
         ends = self._last[rows, None] + np.cumsum(wait + duration, axis=1)
         starts = np.minimum(ends - duration, draws.NEVER)
         np.minimum(ends, draws.NEVER, out=ends)
-        block = np.full((size * 3, 2 * _BLOCK), draws.NEVER, dtype=np.int32)
-        block[rows, 0::2] = starts
-        block[rows, 1::2] = ends
         self._last[rows] = ends[:, -1]
-        u = draws.uniform_array(draws.sm_array(nodes, 2))
         process, product = rows % 3, rows // 3
-        values = np.zeros((size, 2, _BLOCK), dtype=np.int32)
+        self.bounds[product[:, None], process[:, None], 2 * renewal] = starts
+        self.bounds[product[:, None], process[:, None], 2 * renewal + 1] = ends
+        u = draws.uniform_array(draws.sm_array(nodes, 2))
+        priced, slowed = process == PRICE, process == SHIPPING
+        of = product[priced, None]
         low, high = self._factor
-        is_price = process == PRICE
-        base = self.catalog.base_price[product[is_price], None]
-        values[product[is_price], 0] = np.maximum(1, np.rint(base * (low + (high - low) * u[is_price])))
-        is_ship = process == SHIPPING
-        delay = draws.integer_array(u[is_ship], *self._delay)
-        values[product[is_ship], 1] = self.catalog.ship_hours[product[is_ship], None] + delay
-        return block.reshape(size, 3, 2 * _BLOCK), values
+        price = np.rint(self.catalog.base_price[of] * (low + (high - low) * u[priced]))
+        self.values[of, 0, renewal[priced]] = np.maximum(1, price)
+        of = product[slowed, None]
+        delay = draws.integer_array(u[slowed], *self._delay)
+        self.values[of, 1, renewal[slowed]] = self.catalog.ship_hours[of] + delay
+
+    def _widen(self, renewals: int) -> None:
+        missing = renewals - self.values.shape[2]
+        if missing > 0:
+            size = self.catalog.size
+            padding = np.full((size, 3, 2 * missing), draws.NEVER, dtype=np.int32)
+            self.bounds = np.concatenate([self.bounds, padding], axis=2)
+            self.values = np.concatenate([self.values, np.zeros((size, 2, missing), dtype=np.int32)], axis=2)
 
     def line(self, product: int) -> Line:
         """Facts and timeline of one product, kept for the products that orders touch."""

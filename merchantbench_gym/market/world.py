@@ -59,7 +59,8 @@ class ProductView(NamedTuple):
 class World:
     """A supplier market with one or more merchants.
 
-    A new world has run hour 0 with empty shelves and stands at ``t = 0``. Actions and reads happen between hours.
+    A new world has run hour 0 with empty shelves and stands at ``t = 0``. Actions and reads happen between
+    hours.
 
     Attributes:
         scenario: The resolved scenario.
@@ -303,7 +304,8 @@ class World:
             price: Sale price in cents.
 
         Returns:
-            "ok", or the first code that applies: shop_closed, not_found, not_offered, price_out_of_range, shelf_full.
+            "ok", or the first code that applies: shop_closed, not_found, not_offered, price_out_of_range,
+            shelf_full.
 
         Raises:
             MarketError: Unknown merchant, finished run or a price that is no integer.
@@ -443,7 +445,7 @@ class World:
         return _rebuild, (self.scenario, self.seed, self.merchants, self.journal, self.snapshot())
 
     def digest(self) -> str:
-        """SHA-256 of the canonical state with order history and day records replaced by their lengths, in hex."""
+        """SHA-256 in hex of the canonical state, with order history and day records replaced by lengths."""
         return hashlib.sha256(encode({**self._identity(), **state.dump(self, history=False)})).hexdigest()
 
     # --- reads: merchants
@@ -541,7 +543,7 @@ class World:
         return sorted({order.number for events in due.values() for _, order in events})
 
     def transitions(self, m: int, a: int, b: int) -> list[tuple[int, int, str]]:
-        """Status changes (hour, order number, status) of a merchant in hours a < t <= b, by hour and number."""
+        """Status changes (hour, order number, status) of a merchant in hours a < t <= b, in order."""
         merchant = self._merchant(m)
         log = merchant.log(self.now(m))
         rows = []
