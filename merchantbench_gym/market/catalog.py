@@ -242,7 +242,8 @@ class Catalog:
         z = draws.normal(
             draws.uniform_array(draws.sm_array(nodes, 0)), draws.uniform_array(draws.sm_array(nodes, 1))
         )
-        return np.maximum(1.0 + self._noise_sd * z, self._noise_floor)
+        noise: Floats = np.maximum(1.0 + self._noise_sd * z, self._noise_floor)
+        return noise
 
     def year_curve(self, product: int) -> Floats:
         """Demand of a product per curve day without the weekly factor.
@@ -276,7 +277,8 @@ class Catalog:
         indices = np.asarray(indices, dtype=np.int64)
         of_year = day % DAYS_PER_YEAR
         noise = self._noise(draws.sm_array(self._noise_key, indices), of_year)
-        return self.base_demand[indices] * self.season[of_year] * self.week[day % 7] * noise
+        curve: Floats = self.base_demand[indices] * self.season[of_year] * self.week[day % 7] * noise
+        return curve
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -358,4 +360,5 @@ def load_catalog(scenario: Any, seed: int) -> Catalog:
         scenario.supplier,
         seed,
     )
-    return SHARED.get(key, lambda: Catalog(scenario, seed), weight=scenario.catalog.products)
+    catalog: Catalog = SHARED.get(key, lambda: Catalog(scenario, seed), weight=scenario.catalog.products)
+    return catalog

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,7 +104,8 @@ class Timelines:
     """Alternating renewal processes of all products of a catalog.
 
     ``bounds[p, k]`` holds A_0, E_0, A_1, E_1, ... of process k of product p, ascending and padded with
-    `draws.NEVER`; with i bounds at or before an hour the process is disturbed iff i is odd, in renewal i // 2.
+    `draws.NEVER`; with i bounds at or before an hour the process is disturbed iff i is odd, in renewal
+    i // 2.
     ``values[p, 0, j]`` is the disturbed price in cents, ``values[p, 1, j]`` the disturbed ship time in hours.
     Generation runs ahead of the clock in blocks; how far is a matter of cache, never of outcome.
     """
@@ -378,4 +380,6 @@ class ShelfSupply:
 def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:
     """Timelines of a catalog and supplier seed, shared by all worlds of the process."""
     key = ("timelines", catalog.hash, catalog.seed, scenario.supplier, seed)
-    return SHARED.get(key, lambda: Timelines(catalog, scenario.supplier, seed), weight=catalog.size)
+    build = partial(Timelines, catalog, scenario.supplier, seed)
+    timelines: Timelines = SHARED.get(key, build, weight=catalog.size)
+    return timelines

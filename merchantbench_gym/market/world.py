@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ class ProductView(NamedTuple):
     ``stock`` is the effective stock now, None in views of past hours.
     """
 
-    index: Ints
+    product: Ints
     price: Ints
     listed: NDArray[np.bool_]
     ship_hours: Ints
@@ -531,18 +532,18 @@ class World:
             return None
         return merchant.view(merchant.orders[number - 1], self.now(m))
 
-    def orders(self, m: int, numbers: Any = None) -> list[OrderView]:
+    def orders(self, m: int, numbers: Any = None) -> builtins.list[OrderView]:
         """Owner's views of several orders (all if None), in the order asked for."""
         merchant, t = self._merchant(m), self.now(m)
         wanted = range(1, len(merchant.orders) + 1) if numbers is None else numbers
         return [merchant.view(merchant.orders[number - 1], t) for number in wanted]
 
-    def open_orders(self, m: int) -> list[int]:
+    def open_orders(self, m: int) -> builtins.list[int]:
         """Numbers of a merchant's open orders, ascending."""
         due = self._merchant(m).due
         return sorted({order.number for events in due.values() for _, order in events})
 
-    def transitions(self, m: int, a: int, b: int) -> list[tuple[int, int, str]]:
+    def transitions(self, m: int, a: int, b: int) -> builtins.list[tuple[int, int, str]]:
         """Status changes (hour, order number, status) of a merchant in hours a < t <= b, in order."""
         merchant = self._merchant(m)
         log = merchant.log(self.now(m))
@@ -557,7 +558,7 @@ class World:
         rows.sort(key=lambda row: row[:2])
         return [(t, number, STATUSES[status]) for t, number, status in rows]
 
-    def penalties(self, m: int, number: int) -> list[tuple[int, int]]:
+    def penalties(self, m: int, number: int) -> builtins.list[tuple[int, int]]:
         """Collected fines of an order as (hour, cents)."""
         merchant = self._merchant(m)
         return merchant.penalty_parts(merchant.orders[number - 1], self.now(m))
@@ -576,7 +577,7 @@ class World:
         """Whether a product is on a merchant's shelf."""
         return product in self._merchant(m).shelf.slots
 
-    def shelf_products(self, m: int) -> list[int]:
+    def shelf_products(self, m: int) -> builtins.list[int]:
         """Products on a merchant's shelf, ascending."""
         return sorted(self._merchant(m).shelf.slots)
 
@@ -678,7 +679,7 @@ class World:
         supply = self.timelines.at(index, hour)
         return ProductView(index, supply.price, supply.listed, supply.ship_hours, None)
 
-    def supplier_events(self, indices: Any, a: int, b: int) -> list[SupplierEvent]:
+    def supplier_events(self, indices: Any, a: int, b: int) -> builtins.list[SupplierEvent]:
         """Supplier events of products in hours a < t <= b, sorted by t, product and process.
 
         Raises:
