@@ -123,7 +123,7 @@ def _refill_shelf(world: World) -> None:
         view = world.products(np.arange(first, min(first + LOOK_AHEAD, size)))
         prices = np.rint(1.5 * view.price).astype(np.int64)
         for product, price, listed in zip(
-            view.index.tolist(), prices.tolist(), view.listed.tolist(), strict=True
+            view.product.tolist(), prices.tolist(), view.listed.tolist(), strict=True
         ):
             if listed and not world.on_shelf(0, product) and world.list(0, product, price) == "shelf_full":
                 return
@@ -146,7 +146,7 @@ def end_only(env: Any, orders: list[int], pause: Pause) -> None:
 def _first_fifty(env: Any) -> list[dict[str, Any]]:
     view = env.unwrapped.session.world.products(np.arange(LOOK_AHEAD))
     rows = [
-        (index, price) for index, price, on in zip(view.index, view.price, view.listed, strict=True) if on
+        (index, price) for index, price, on in zip(view.product, view.price, view.listed, strict=True) if on
     ]
     return [
         {"product_id": f"P{index:05d}", "sale_price": round(1.5 * int(price)) / 100}

@@ -52,10 +52,11 @@ def product_rows(view: MerchantView, products: IntArray | Sequence[int]) -> list
         One fresh row per product, in the given order.
     """
     live = view.products(products)
+    assert live.stock is not None
     facts = view.catalog.facts
     rows: list[list[Any]] = []
     for product, stock, price, ship_hours in zip(
-        live.index.tolist(),
+        live.product.tolist(),
         live.stock.tolist(),
         (live.price / 100).tolist(),
         live.ship_hours.tolist(),
@@ -144,8 +145,8 @@ def search_products(
         delivery_hours_max: Most hours of shipping and logistics together.
         quantity_min: Least quantity in stock.
         sort_by: Order of the rows. relevance is best match first, or category and id when browsing; rating
-            is product rating, then supplier rating, both falling; supplier_rating is the reverse pair; logistics_speed
-            is ship plus logistics hours, rising.
+            is product rating, then supplier rating, both falling; supplier_rating is the reverse pair;
+            logistics_speed is ship plus logistics hours, rising.
         page: Page number from 1.
         page_size: Rows per page.
     """
