@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from merchantbench_gym.tools.observation import RISKS, event_type, risk_masks
+from merchantbench_gym.tools.observation import RISKS, event_type, risk_sets
 from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import tool
 from merchantbench_gym.tools.results import money, stamp
@@ -92,39 +92,34 @@ def _events(ctx: Context) -> list[Event]:
 def _shelf_rows(ctx: Context, products: Collection[int] | None) -> list[list[Any]]:
     """Shelf rows with their current risks: of some products, or of all that are at risk."""
     view = ctx.view
-    if not view.shelf_size() or (products is not None and not products):
+    risks = risk_sets(view)
+    wanted = frozenset().union(*risks.values()) if products is None else products
+    if not wanted or not view.shelf_size():
         return []
     shelf = view.shelf()
-    masks = risk_masks(shelf, view.promised_ship_hours)
-    if products is None:
-        chosen = np.flatnonzero(np.logical_or.reduce(list(masks.values())))
-    else:
-        chosen = np.flatnonzero(np.isin(shelf.product, list(products)))
-    risks = np.stack([masks[name] for name in RISKS], axis=1)[chosen].tolist()
+    chosen = np.flatnonzero(np.isin(shelf.product, list(wanted)))
     rows = []
-    for product, sale, price, stock, ship_hours, listed, at_risk in zip(
+    for product, sale, price, stock, ship_hours, listed in zip(
         shelf.product[chosen].tolist(),
         (shelf.sale_price[chosen] / 100).tolist(),
         (shelf.price[chosen] / 100).tolist(),
         shelf.stock[chosen].tolist(),
         shelf.ship_hours[chosen].tolist(),
         shelf.listed[chosen].tolist(),
-        risks,
         strict=True,
     ):
         fixed = view.catalog.facts(product)
-        names = [name for name, risk in zip(RISKS, at_risk, strict=True) if risk]
-        rows.append(
-            [
-                fixed.product_id,
-                fixed.name,
-                sale,
-                price,
-                stock,
-                ship_hours,
-                fixed.logistics_hours,
-                listed,
-                names,
-            ]
-        )
+        names = [name for name in RISKS if product in risks[name]]
+        row = [
+            fixed.product_id,
+            fixed.name,
+            sale,
+            price,
+            stock,
+            ship_hours,
+            fixed.logistics_hours,
+            listed,
+            names,
+        ]
+        rows.append(row)
     return rows

@@ -16,8 +16,7 @@ from merchantbench_gym.tools.words import WORDS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from merchantbench_gym.market.shelf import ShelfView
-    from merchantbench_gym.market.world import SupplierEvent
+    from merchantbench_gym.market.supply import SupplierEvent
     from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import WindowBook, WindowInfo
     from merchantbench_gym.tools.view import MerchantView
@@ -43,26 +42,8 @@ FIRST_STATUSES = frozenset({"ordered", "stockout", "insufficient_balance"})
 _NO_RISK: dict[str, frozenset[int]] = dict.fromkeys(RISKS, frozenset())
 
 
-def risk_masks(shelf: ShelfView, promised_ship_hours: int) -> dict[str, Any]:
-    """Which shelf rows are at which risk now.
-
-    Args:
-        shelf: The shelf.
-        promised_ship_hours: Promise of the scenario, hours.
-
-    Returns:
-        One bool array over the shelf rows per risk; all comparisons are strict.
-    """
-    return {
-        "supplier_delisted": ~shelf.listed,
-        "out_of_stock": shelf.stock == 0,
-        "timeout_risk": shelf.ship_hours > promised_ship_hours,
-        "price_loss_risk": shelf.price > shelf.sale_price,
-    }
-
-
 def risk_sets(view: MerchantView) -> dict[str, frozenset[int]]:
-    """Products of the shelf that are at risk now.
+    """Products of the shelf that are at risk now; all comparisons are strict.
 
     Args:
         view: The merchant's view.
@@ -72,10 +53,13 @@ def risk_sets(view: MerchantView) -> dict[str, frozenset[int]]:
     """
     if not view.shelf_size():
         return _NO_RISK.copy()
-    shelf = view.shelf()
+    shelf = view.shelf_state()
+    product = shelf.product
     return {
-        name: frozenset(shelf.product[mask].tolist()) if mask.any() else frozenset()
-        for name, mask in risk_masks(shelf, view.promised_ship_hours).items()
+        "supplier_delisted": frozenset(product[~shelf.listed].tolist()),
+        "out_of_stock": frozenset(view.out_of_stock()),
+        "timeout_risk": frozenset(product[shelf.ship_hours > view.promised_ship_hours].tolist()),
+        "price_loss_risk": frozenset(product[shelf.price > shelf.sale_price].tolist()),
     }
 
 
@@ -94,6 +78,7 @@ def packet(
     *,
     report_tool: bool,
     language: str = "en",
+    risks: Mapping[str, frozenset[int]] | None = None,
 ) -> dict[str, Any]:
     """The observation as data.
 
@@ -104,17 +89,26 @@ def packet(
         book: What was kept of the last and the current window.
         report_tool: Whether the merchant may call the report tool.
         language: Language of the goal reminder.
+        risks: The risk sets as of now, where the caller has them already.
 
     Returns:
         A fresh packet; money in currency units, times as ``D13H00``.
     """
     now = window.to_t
     changed = view.transitions(window.from_t - 1, now)
+    active, most = view.shelf_size(), scenario.merchant.max_listings
+    current = risk_sets(view) if risks is None else risks
+    opened, closed = book.risks_at_open, book.risks_at_close
     words = WORDS[language]
     return {
         "time": _time(scenario, window),
         "orders": {"changes": _changes(changed), "totals": _totals(view.status_counts())},
-        "supply": _supply(view, scenario, window, book, sum(row[2] == "stockout" for row in changed)),
+        "supply": {
+            "listings": {"active": active, "max": most, "free_slots": most - active},
+            "events": _events(view, window, book, changed),
+            "current_risks": {name: len(products) for name, products in current.items()},
+            "new_risks": {name: len(opened[name] - closed[name]) for name in RISKS},
+        },
         **_money(view, book),
         "shop": _shop(view) if scenario.rating.enabled else None,
         "daily_report_available": report_tool and scenario.reports.enabled and day_of(now) >= 2,
@@ -155,30 +149,17 @@ def _totals(counts: tuple[int, ...]) -> dict[str, int]:
     return {"total": sum(counts), **dict(zip(STATUSES, counts, strict=True))}
 
 
-def _supply(
-    view: MerchantView, scenario: Scenario, window: WindowInfo, book: WindowBook, stockouts: int
-) -> dict[str, dict[str, int]]:
-    active, most = view.shelf_size(), scenario.merchant.max_listings
+def _events(view: MerchantView, window: WindowInfo, book: WindowBook, changed: Any) -> dict[str, int]:
     events = dict.fromkeys(EVENT_TYPES, 0)
     if book.shelf:
         for event in view.supplier_events(book.shelf, window.from_t - 1, window.to_t):
             events[event_type(event)] += 1
-    events["stockout"] = stockouts
-    risks = dict.fromkeys(RISKS, 0)
-    if active:
-        masks = risk_masks(view.shelf(), scenario.merchant.promised_ship_hours)
-        risks = {name: int(mask.sum()) for name, mask in masks.items()}
-    opened, closed = book.risks_at_open, book.risks_at_close
-    return {
-        "listings": {"active": active, "max": most, "free_slots": most - active},
-        "events": events,
-        "current_risks": risks,
-        "new_risks": {name: len(opened[name] - closed[name]) for name in RISKS},
-    }
+    events["stockout"] = sum(status == "stockout" for _, _, status in changed)
+    return events
 
 
 def _money(view: MerchantView, book: WindowBook) -> dict[str, dict[str, float]]:
-    accounts, metrics = view.accounts(), view.metrics()
+    accounts, figures = view.accounts(), view.figures()
     net = accounts.net_assets
     fines = money(accounts.fines)
     return {
@@ -192,13 +173,13 @@ def _money(view: MerchantView, book: WindowBook) -> dict[str, dict[str, float]]:
             "cumulative_fine": fines,
         },
         "pnl": {
-            "gmv": money(metrics["gmv"]),
-            "cogs": money(metrics["procured_cost"]),
-            "platform_fees": money(metrics["commission"]),
-            "fulfilment_fees": money(metrics["fulfilment"]),
-            "refund_loss": money(metrics["reverse_fees"] + metrics["recovery_loss"]),
+            "gmv": money(figures["gmv"]),
+            "cogs": money(figures["procured_cost"]),
+            "platform_fees": money(figures["commission"]),
+            "fulfilment_fees": money(figures["fulfilment"]),
+            "refund_loss": money(figures["reverse_fees"] + figures["recovery_loss"]),
             "fines": fines,
-            "net_profit": money(metrics["closed_profit"]),
+            "net_profit": money(figures["closed_profit"]),
         },
     }
 

@@ -188,7 +188,8 @@ def half_even(numerators: npt.ArrayLike, divisor: int) -> IntArray:
     """
     whole, rest = np.divmod(np.asarray(numerators, np.int64), divisor)
     up = (2 * rest > divisor) | ((2 * rest == divisor) & (whole & 1 == 1))
-    return whole + up
+    quotients: IntArray = whole + up
+    return quotients
 
 
 def lazily(kept: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:

@@ -402,7 +402,7 @@ def _recent(ctx: Context, hours: int) -> tuple[dict[int, int], dict[int, int]]:
     fined: Counter[int] = Counter()
     for _, number, status in view.transitions(view.now - hours, view.now):
         if status == "ordered":
-            procured[view.order(number).product] += 1
+            procured[view.order_product(number)] += 1
         elif fine_of.get(status):
-            fined[view.order(number).product] += fine_of[status]
+            fined[view.order_product(number)] += fine_of[status]
     return procured, fined

@@ -1,7 +1,7 @@
 """What one merchant may see and do: the allow-list between the market and all that an agent can call or read.
 
-A handler gets a `MerchantView` and no world. The view names every fact that goes out; fields of the market that
-are not named here cannot reach a payload.
+A handler gets a `MerchantView`, no world. The view names every fact that goes out; what the market knows and
+the view does not name cannot reach a payload.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from merchantbench_gym.market.merchant import METRICS_HIDDEN
 from merchantbench_gym.tools.search import half_even
 
 if TYPE_CHECKING:
@@ -21,11 +20,25 @@ if TYPE_CHECKING:
     from merchantbench_gym.market.ledger import Accounts
     from merchantbench_gym.market.merchant import ProductTotals
     from merchantbench_gym.market.orders import OrderView
+    from merchantbench_gym.market.reputation import Rating
     from merchantbench_gym.market.shelf import ShelfView
-    from merchantbench_gym.market.world import ProductView, Rating, SupplierEvent, World
+    from merchantbench_gym.market.supply import SupplierEvent
+    from merchantbench_gym.market.world import ProductView, World
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+
+FIGURES = (
+    "gmv",
+    "procured_cost",
+    "commission",
+    "fulfilment",
+    "reverse_fees",
+    "recovery_loss",
+    "closed_profit",
+)
+"""Cumulative figures of the market (its names) that a merchant may see of its own shop."""
 
 
 class ProductFacts(NamedTuple):
@@ -147,7 +160,8 @@ def _shown(values: FloatArray, kept: int, digits: int) -> FloatArray:
 
 def _falling(values: FloatArray) -> IntArray:
     units: IntArray = np.rint(values * 100).astype(np.int64)
-    return units.max(initial=0) - units
+    falling: IntArray = units.max(initial=0) - units
+    return falling
 
 
 def public_catalog(catalog: Catalog) -> PublicCatalog:
@@ -218,13 +232,24 @@ class MerchantView:
         self, indices: IntArray | Sequence[int], after: int, until: int
     ) -> list[SupplierEvent]:
         """Supplier changes of products in hours ``after + 1`` to ``until``, oldest first."""
-        return self._world.supplier_events(indices, after, until)
+        # A shop that closed may have been wound down ahead of the clock; suppliers go by the clock.
+        return self._world.supplier_events(indices, after, min(until, self._world.t))
 
     # --- own shelf ---
 
     def shelf(self) -> ShelfView:
         """The shelf with the supplier's side of it, by product."""
         return self._world.shelf(self._merchant)
+
+    def shelf_state(self) -> ShelfView:
+        """The shelf as `shelf` gives it, its stock column left out where the market can save it."""
+        return self._world.shelf(self._merchant)
+
+    def out_of_stock(self) -> list[int]:
+        """Products of the shelf whose stock is 0 now, ascending."""
+        shelf = self._world.shelf(self._merchant)
+        products: list[int] = shelf.product[shelf.stock == 0].tolist()
+        return products
 
     def shelf_size(self) -> int:
         """Number of listings."""
@@ -268,13 +293,10 @@ class MerchantView:
         """The shop rating as last published."""
         return self._world.rating(self._merchant)
 
-    def metrics(self) -> dict[str, Any]:
-        """Cumulative figures of the shop, without those hidden from its owner."""
-        return {
-            name: value
-            for name, value in self._world.metrics(self._merchant).items()
-            if name not in METRICS_HIDDEN
-        }
+    def figures(self) -> dict[str, int]:
+        """Cumulative figures of the shop by name, those of `FIGURES`; amounts in cents."""
+        counters = self._world.counters(self._merchant)
+        return {name: counters[name] for name in FIGURES}
 
     def status_counts(self) -> tuple[int, ...]:
         """Number of orders by current status, in the canonical order."""
@@ -287,6 +309,12 @@ class MerchantView:
     def order(self, number: int) -> OrderView | None:
         """An own order as of now; None for an unknown number."""
         return self._world.order(self._merchant, number)
+
+    def order_product(self, number: int) -> int:
+        """Product of an own order."""
+        order = self._world.order(self._merchant, number)
+        assert order is not None, number
+        return order.product
 
     def open_orders(self) -> Sequence[int]:
         """Numbers of the orders not finished yet, ascending."""
