@@ -25,7 +25,7 @@ from merchantbench_gym.market.money import share
 from merchantbench_gym.market.orders import FINE_OF_END, LATE_FINE, STATUSES, UNSET, Order, OrderView
 from merchantbench_gym.market.reputation import Reputation
 from merchantbench_gym.market.rules import FINE_KINDS, Rules
-from merchantbench_gym.market.shelf import Shelf
+from merchantbench_gym.market.shelf import HourTable, Shelf
 from merchantbench_gym.market.supply import Line
 
 COUNTERS: tuple[str, ...] = (
@@ -117,14 +117,20 @@ class Merchant:
     """One store. Hours are driven by the world; this class knows what an hour does to one merchant."""
 
     def __init__(
-        self, rules: Rules, catalog: Catalog, index: int, seeds: Any, journal: list[Posting] | None
+        self,
+        rules: Rules,
+        catalog: Catalog,
+        table: HourTable,
+        index: int,
+        seeds: Any,
+        journal: list[Posting] | None,
     ) -> None:
         self.rules = rules
         self.catalog = catalog
         self.index = index
         self.ledger = Ledger(rules, index, journal)
         self.reputation = Reputation(rules)
-        self.shelf = Shelf(rules, catalog, draws.draw(seeds.arrival, draws.ARRIVAL, index))
+        self.shelf = Shelf(rules, catalog, table, draws.draw(seeds.arrival, draws.ARRIVAL, index))
         self.fate_key = draws.draw(seeds.fate, draws.FATE, index)
         self.queue_key = draws.draw(seeds.order, draws.QUEUE, index)
         self.orders: History[Order] = History()
@@ -164,7 +170,7 @@ class Merchant:
         if self.alive and not self.ledger.accounts[DEPOSIT]:
             self.alive = False
             self.closed_t = t
-            self.shelf = Shelf(self.rules, self.catalog, self.shelf.arrival_key)
+            self.shelf = self.shelf.emptied()
 
     def fail(self, product: int, t: int, sale: int, cost: int, end: int, reason: int) -> None:
         """Stores an order that could not be procured, and fines it."""

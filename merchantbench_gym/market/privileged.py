@@ -32,7 +32,7 @@ class Privileged:
         """Expected orders per listing of a merchant in an hour, by product."""
         world = self._world
         merchant = world._merchants[m]
-        q = merchant.shelf.expected(np.array([hour]))[:, 0] * world.rating(m).multiplier
+        q = merchant.shelf.expected(hour, hour + 1)[:, 0] * world.rating(m).multiplier
         capped = np.minimum(q, world.rules.hourly_cap).tolist()
         return dict(zip(merchant.shelf.products.tolist(), capped, strict=True))
 

@@ -21,12 +21,28 @@ _S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-class Hit(NamedTuple):
-    """A listing that may have customers in an hour: its slot, arrival uniform and demand at multiplier 1."""
+Hit = tuple[int, int, float, float]
+"""A listing that may have customers: product, sale price, arrival uniform, demand at multiplier 1."""
 
-    slot: int
-    u: float
-    q: float
+
+class HourTable:
+    """What demand needs to know of every hour of a run.
+
+    Attributes:
+        keys: Key steps of the arrival stream, uint64 array of shape (H,).
+        of_year: Curve day modulo 365, int64 array of shape (H,).
+        of_day: Hour of day, int64 array of shape (H,).
+        week: Weekly factor, float64 array of shape (H,).
+    """
+
+    def __init__(self, rules: Rules, catalog: Catalog) -> None:
+        hours = np.arange(rules.horizon)
+        days = hours // 24 + rules.curve_offset_days
+        self.hours = hours
+        self.keys = (hours + 1).astype(np.uint64) * _GAMMA
+        self.of_year = days % DAYS_PER_YEAR
+        self.of_day = hours % 24
+        self.week = catalog.week[days % 7]
 
 
 class ShelfView(NamedTuple):
@@ -59,9 +75,10 @@ class Shelf:
         off: Remembered (age, hour of delisting) of products taken off the shelf, by product.
     """
 
-    def __init__(self, rules: Rules, catalog: Catalog, arrival_key: int) -> None:
+    def __init__(self, rules: Rules, catalog: Catalog, table: HourTable, arrival_key: int) -> None:
         self.rules = rules
         self.catalog = catalog
+        self.table = table
         self.arrival_key = arrival_key
         self.shared = False
         self.slots: dict[int, int] = {}
@@ -81,7 +98,8 @@ class Shelf:
     def copy(self) -> Shelf:
         """Independent shelf of the same content."""
         other = Shelf.__new__(Shelf)
-        other.rules, other.catalog, other.arrival_key = self.rules, self.catalog, self.arrival_key
+        other.rules, other.catalog, other.table = self.rules, self.catalog, self.table
+        other.arrival_key = self.arrival_key
         other.shared = False
         other.slots, other.off = self.slots.copy(), self.off.copy()
         other.ints, other.keys, other.factor, other.year, other.shares = (a.copy() for a in self._columns())
@@ -163,59 +181,57 @@ class Shelf:
         """Age memory (product, age, hour of delisting) without entries that shrank to 0 by hour t."""
         return sorted((p, age, off) for p, (age, off) in self.off.items() if age > t - off)
 
-    def expected(self, hours: Ints) -> Floats:
+    def emptied(self) -> Shelf:
+        """A shelf of the same merchant without listings and age memory."""
+        return Shelf(self.rules, self.catalog, self.table, self.arrival_key)
+
+    def expected(self, first: int, stop: int) -> Floats:
         """Expected orders per listing and hour at multiplier 1, before the hourly cap.
 
         Args:
-            hours: Hours, int64 array of shape (h,).
+            first: First hour.
+            stop: Hour after the last one, at most the horizon.
 
         Returns:
-            float64 array of shape (k, h) in slot order.
+            float64 array of shape (k, stop - first) in slot order.
         """
-        n = len(self.slots)
-        days = hours // 24 + self.rules.curve_offset_days
-        q: Floats = self.year[:n].take(days % DAYS_PER_YEAR, axis=1, mode="clip")
+        n, table = len(self.slots), self.table
+        q: Floats = self.year[:n].take(table.of_year[first:stop], axis=1, mode="clip")
         q *= self.factor[:n]
-        q *= self.shares[:n].take(hours % 24, axis=1, mode="clip")
-        age = hours - self.ints[_ORIGIN, :n, None]
-        q *= self.rules.lifecycle.take(age, mode="clip")
-        q *= self.catalog.week.take(days % 7, mode="clip")
+        q *= self.shares[:n].take(table.of_day[first:stop], axis=1, mode="clip")
+        q *= self.rules.lifecycle.take(table.hours[first:stop] - self.ints[_ORIGIN, :n, None], mode="clip")
+        q *= table.week[first:stop]
         return q
 
-    def hits(self, hours: Ints, bound: Floats | float) -> dict[int, list[Hit]]:
+    def hits(self, first: int, stop: int, bound: Floats | float) -> dict[int, list[Hit]]:
         """Listings that may have customers, by hour.
 
         One array expression over all listings and hours. A listing has customers iff u >= exp(-q); as
         exp(-q) >= 1 - q, the test u + q >= 1 passes them all and few others.
 
         Args:
-            hours: Consecutive hours, int64 array of shape (h,).
-            bound: Upper bound of the rating multiplier, scalar or float64 array of shape (h,).
+            first: First hour.
+            stop: Hour after the last one, at most the horizon.
+            bound: Upper bound of the rating multiplier, scalar or float64 array of shape (stop - first,).
 
         Returns:
             Candidates to be counted exactly, for the hours that have any.
         """
-        n = len(self.slots)
-        q = self.expected(hours)
-        z = self.keys[:n] + (hours + 1).astype(np.uint64) * _GAMMA
-        z ^= z >> _S30
+        q = self.expected(first, stop)
+        z = self.keys[: len(self.slots)] + self.table.keys[first:stop]
+        shifted = z >> _S30
+        z ^= shifted
         z *= _M1
-        z ^= z >> _S27
+        z ^= np.right_shift(z, _S27, out=shifted)
         z *= _M2
-        z ^= z >> _S31
+        z ^= np.right_shift(z, _S31, out=shifted)
         z >>= _S11
-        u: Floats = z.astype(np.float64)
-        u *= 2.0**-53
+        u: Floats = z * 2.0**-53
         slots, columns = np.nonzero(q * bound + u >= _SLACK)
         found: dict[int, list[Hit]] = {}
         if len(slots):
-            first = int(hours[0])
-            for slot, column, u_, q_ in zip(
-                slots.tolist(),
-                columns.tolist(),
-                u[slots, columns].tolist(),
-                q[slots, columns].tolist(),
-                strict=True,
-            ):
-                found.setdefault(first + column, []).append(Hit(slot, u_, q_))
+            products, sales = self.ints[:2, slots].tolist()
+            hits = zip(products, sales, u[slots, columns].tolist(), q[slots, columns].tolist(), strict=True)
+            for column, hit in zip(columns.tolist(), hits, strict=True):
+                found.setdefault(first + column, []).append(hit)
         return found

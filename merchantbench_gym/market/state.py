@@ -11,7 +11,6 @@ from merchantbench_gym.market.ledger import Ledger
 from merchantbench_gym.market.merchant import Merchant
 from merchantbench_gym.market.orders import Order
 from merchantbench_gym.market.reputation import Rating, Reputation
-from merchantbench_gym.market.shelf import Shelf
 
 if TYPE_CHECKING:
     from merchantbench_gym.market.world import World
@@ -94,7 +93,7 @@ def _load_merchant(old: Merchant, seat: dict[str, Any], t: int) -> Merchant:
         number, reason = key.split(":")
         m.ledger.short[int(number), reason] = cents
     m.counters = list(seat["counters"])
-    m.shelf = Shelf(old.rules, old.catalog, old.shelf.arrival_key)
+    m.shelf = old.shelf.emptied()
     for row in seat["shelf"]:
         m.shelf.insert(*row)
     m.shelf.off = {product: (age, off_t) for product, age, off_t in seat["off"]}

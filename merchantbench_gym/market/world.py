@@ -27,7 +27,7 @@ from merchantbench_gym.market.orders import NO_CASH, OUT_OF_STOCK, STATUSES, WIT
 from merchantbench_gym.market.privileged import Privileged
 from merchantbench_gym.market.reputation import Rating
 from merchantbench_gym.market.rules import compile_rules
-from merchantbench_gym.market.shelf import Hit, ShelfView
+from merchantbench_gym.market.shelf import Hit, HourTable, ShelfView
 from merchantbench_gym.market.supply import CatalogView, Line, ShelfSupply, SupplierEvent, load_timelines
 from merchantbench_gym.market.version import DYNAMICS_VERSION
 
@@ -106,8 +106,9 @@ class World:
         self._view: CatalogView | None = None
         self._supply: list[ShelfSupply | None] = [None] * merchants
         self._contention_key = draws.draw(self._seeds.order, draws.CONTENTION)
+        table = HourTable(self.rules, self.catalog)
         self._merchants = [
-            Merchant(self.rules, self.catalog, m, self._seeds, self.journal) for m in range(merchants)
+            Merchant(self.rules, self.catalog, table, m, self._seeds, self.journal) for m in range(merchants)
         ]
         for merchant in self._merchants:
             merchant.ledger.open()
@@ -147,23 +148,20 @@ class World:
             self.timelines.ensure(max(last, min(2 * last, self.horizon)))
         hits = [self._hits(m, last) for m in self._merchants]
         running = [m for m in self._merchants if m.final_t is None]
-        horizon = self.horizon
+        last_trading = self.horizon - 1
+        alone = self._merchants[0] if self.merchants == 1 else None
         for t in range(self.t + 1, last + 1):
             self.t = t
-            if t < horizon:
-                if self.merchants == 1:
-                    found = hits[0].get(t)
-                    if found:
-                        self._serve(self._merchants[0], t, found)
-                else:
-                    self._serve_all(t, hits)
+            if alone is None:
+                self._serve_all(t, hits)
+            elif t in hits[0]:
+                self._serve(alone, t, hits[0][t])
             end_of_day = t % 24 == 23
             ended = False
             for m in running:
-                due = m.due.pop(t, None)
-                if due is not None:
-                    m.transit(due, t)
-                if end_of_day or (m.open_count == 0 and (not m.alive or t >= horizon - 1)):
+                if t in m.due:
+                    m.transit(m.due.pop(t), t)
+                if end_of_day or (not m.open_count and (t >= last_trading or not m.alive)):
                     ended |= self._end_of_hour(m, t)
             if ended:
                 running = [m for m in running if m.final_t is None]
@@ -197,9 +195,8 @@ class World:
         t = self.t
         while merchant.final_t is None:
             t += 1
-            due = merchant.due.pop(t, None)
-            if due is not None:
-                merchant.transit(due, t)
+            if t in merchant.due:
+                merchant.transit(merchant.due.pop(t), t)
             if t % 24 == 23 or merchant.open_count == 0:
                 self._end_of_hour(merchant, t)
         return merchant.final_t
@@ -213,11 +210,11 @@ class World:
             return {}
         # A publication inside the span may raise the multiplier for the hours after it.
         bound: Any = m.reputation.published.multiplier
-        publication = first + 23 - first % 24
-        hours = np.arange(first, stop)
-        if publication + 1 < stop and self.rules.rating_enabled:
-            bound = np.where(hours <= publication, bound, max(self.rules.multipliers))
-        return m.shelf.hits(hours, bound)
+        before = 24 - first % 24
+        if before < stop - first and self.rules.rating_enabled:
+            later = stop - first - before
+            bound = np.repeat((bound, max(self.rules.multipliers)), (before, later))
+        return m.shelf.hits(first, stop, bound)
 
     def _serve_all(self, t: int, hits: list[dict[int, list[Hit]]]) -> None:
         waiting = [m for m in self._merchants if t in hits[m.index]]
@@ -231,17 +228,12 @@ class World:
         """Lets the customers of one merchant and hour try to buy."""
         if not m.alive:
             return
-        rules, shelf = self.rules, m.shelf
-        multiplier = m.reputation.published.multiplier
-        queue = []
-        for slot, u, q in hits:
-            count = draws.poisson_quantile(u, min(q * multiplier, rules.hourly_cap))
+        multiplier, cap = m.reputation.published.multiplier, self.rules.hourly_cap
+        line = []
+        for product, sale, u, q in hits:
+            count = draws.poisson_quantile(u, min(q * multiplier, cap))
             if count:
-                queue.append((slot, count))
-        if not queue:
-            return
-        products, sales = shelf.products, shelf.sale_prices
-        line = [(int(products[slot]), int(sales[slot]), count) for slot, count in queue]
+                line.append((product, sale, count))
         if len(line) > 1:
             key, sm = m.queue_key, draws.sm
             line.sort(key=lambda entry: (sm(sm(key, entry[0]), t), entry[0]))
