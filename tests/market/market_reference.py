@@ -1,7 +1,7 @@
-"""A second, slow implementation of the market, written from its rules with none of the package's shortcuts.
+"""A second, slow implementation of the market, written from its rules with none of its shortcuts.
 
-It visits every hour, product, candidate and order one by one. Only the catalog, the words and the rounding are
-taken from the package; those have check values of their own.
+It visits every hour, product, candidate and order one by one. Only the catalog, the words and the
+rounding are taken from the package; those have check values of their own.
 """
 
 from __future__ import annotations
@@ -226,6 +226,8 @@ class Market:
         self.t += 1
         t = self.t
         for store in self.stores:
+            if store.final_hour is not None:
+                continue
             for product in list(store.age):
                 store.age[product] += 1 if product in store.shelf else -1
                 if store.age[product] <= 0 and product not in store.shelf:

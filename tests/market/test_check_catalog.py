@@ -1,4 +1,4 @@
-"""Check values of the catalog and the supplier timelines, and their reference forms (preset default, seed 42)."""
+"""Check values of the catalog and the supplier timelines (preset default, seed 42)."""
 
 from __future__ import annotations
 
