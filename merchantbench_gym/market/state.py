@@ -78,6 +78,7 @@ def load(world: World, value: dict[str, Any]) -> None:
     world._stock = {product: tuple(entry) for product, entry in value["stock"].items()}
     world._view = None
     world._supply = [None] * world.merchants
+    world._shelf_views = [None] * world.merchants
     world._merchants = merchants
     world.timelines.ensure(world.t)
 

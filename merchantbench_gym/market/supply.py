@@ -207,11 +207,20 @@ class Timelines:
             self._lines[product] = found
         return found
 
-    def listed_hours_array(self, indices: Any, until: int) -> Ints:
-        """`Line.listed_hours` from hour 0 to ``until`` for several products, int64 array of shape (k,)."""
-        clipped = np.minimum(self.bounds[indices, LISTING], until + 1).astype(np.int64)
-        gone: Ints = (clipped[:, 1::2] - clipped[:, 0::2]).sum(axis=1)
-        return until - gone
+    def listed_hours_array(self, indices: Any, after: Ints, until: int) -> Ints:
+        """`Line.listed_hours` of several products.
+
+        Args:
+            indices: Product indices, shape (k,).
+            after: Hours after which counting starts, int64 array of shape (k,).
+            until: Last hour counted.
+
+        Returns:
+            int64 array of shape (k,).
+        """
+        edges = np.clip(self.bounds[indices, LISTING], after[:, None] + 1, until + 1)
+        gone: Ints = (edges[:, 1::2] - edges[:, 0::2]).sum(axis=1)
+        return until - after - gone
 
     def at(self, indices: Any, hour: int) -> SupplierState:
         """State of several products at an hour.

@@ -27,7 +27,7 @@ from merchantbench_gym.market.orders import NO_CASH, OUT_OF_STOCK, STATUSES, WIT
 from merchantbench_gym.market.privileged import Privileged
 from merchantbench_gym.market.reputation import Rating
 from merchantbench_gym.market.rules import compile_rules
-from merchantbench_gym.market.shelf import Hit, HourTable, ShelfView
+from merchantbench_gym.market.shelf import Hit, HourTable, Shelf, ShelfView
 from merchantbench_gym.market.supply import CatalogView, Line, ShelfSupply, SupplierEvent, load_timelines
 from merchantbench_gym.market.version import DYNAMICS_VERSION
 
@@ -105,6 +105,7 @@ class World:
         self._stock: dict[int, tuple[int, int]] = {}
         self._view: CatalogView | None = None
         self._supply: list[ShelfSupply | None] = [None] * merchants
+        self._shelf_views: list[tuple[int, ShelfView] | None] = [None] * merchants
         self._contention_key = draws.draw(self._seeds.order, draws.CONTENTION)
         table = HourTable(self.rules, self.catalog)
         self._merchants = [
@@ -315,11 +316,11 @@ class World:
         if not rules.min_price <= price <= rules.max_price:
             return "price_out_of_range"
         if not new:
-            merchant.own_shelf().set_price(product, int(price))
+            self._written(merchant).set_price(product, int(price))
             return "ok"
         if len(shelf) >= rules.max_listings:
             return "shelf_full"
-        merchant.own_shelf().put(product, int(price), self.t)
+        self._written(merchant).put(product, int(price), self.t)
         supply = self._supply[m]
         if supply is not None:
             supply.put(product, self.t)
@@ -340,7 +341,7 @@ class World:
             return "not_listed"
         if not self.rules.min_price <= price <= self.rules.max_price:
             return "price_out_of_range"
-        merchant.own_shelf().set_price(product, int(price))
+        self._written(merchant).set_price(product, int(price))
         return "ok"
 
     def delist(self, m: int, product: int) -> str:
@@ -356,12 +357,17 @@ class World:
             return "not_found"
         if product not in merchant.shelf.slots:
             return "not_listed"
-        shelf = merchant.own_shelf()
+        shelf = self._written(merchant)
         supply = self._supply[m]
         if supply is not None:
             supply.remove(shelf.slots[product])
         shelf.remove(product, self.t)
         return "ok"
+
+    def _written(self, merchant: Merchant) -> Shelf:
+        """The shelf of a merchant, about to be written."""
+        self._shelf_views[merchant.index] = None
+        return merchant.own_shelf()
 
     def shelf_token(self, m: int) -> Any:
         """Opaque mark of a merchant's present shelf, for `shelf_undo` within the same hour."""
@@ -381,7 +387,7 @@ class World:
         merchant = self._merchant(m)
         if merchant.shelf is not shelf:
             merchant.shelf = shelf
-            self._supply[m] = None
+            self._supply[m] = self._shelf_views[m] = None
 
     # --- snapshots
 
@@ -421,6 +427,7 @@ class World:
         other._stock = self._stock.copy()
         other._view = None
         other._supply = [None if s is None else s.copy() for s in self._supply]
+        other._shelf_views = self._shelf_views.copy()
         other._merchants = [m.clone() for m in self._merchants]
         if self.journal is not None:
             other.journal = self.journal.copy()
@@ -579,12 +586,15 @@ class World:
         return shelf.sale_price(product) if product in shelf.slots else None
 
     def shelf(self, m: int) -> ShelfView:
-        """A merchant's listings sorted by product, with their present supplier state."""
+        """A merchant's listings sorted by product with their present supplier state; read-only arrays."""
         merchant, t = self._merchant(m), self.now(m)
-        order, product, sale, origin, listed_t = merchant.shelf.columns_by_product()
+        cached = self._shelf_views[m]
+        if cached is not None and cached[0] == t and len(cached[1].product) == len(merchant.shelf):
+            return cached[1]
         self.timelines.ensure(t)
+        order, product, sale, origin, listed_t = merchant.shelf.columns_by_product()
         supply = self._supply_of(merchant, t)
-        return ShelfView(
+        view = ShelfView(
             product,
             sale,
             listed_t,
@@ -594,6 +604,10 @@ class World:
             supply.ship_hours[order],
             self._stock_of(product),
         )
+        for column in view:
+            column.flags.writeable = False
+        self._shelf_views[m] = (t, view)
+        return view
 
     def _prices(self, m: Merchant, t: int) -> Ints:
         """Supplier prices of a merchant's listings at hour t in slot order, a view."""
@@ -614,18 +628,16 @@ class World:
 
     def _stock_of(self, indices: Ints) -> Ints:
         catalog, touched = self.catalog, self._stock
-        stock: Ints = np.empty(len(indices), dtype=np.int64)
+        quantity: Ints = catalog.initial_stock[indices]
+        since = np.zeros(len(indices), dtype=np.int64)
         for i, product in enumerate(indices.tolist()):
-            stock[i] = (
-                self._stock_at(product, self.timelines.line(product), self.t) if product in touched else -1
-            )
-        fresh = np.flatnonzero(stock < 0)
-        if len(fresh):
-            of = indices[fresh]
-            hours = self.timelines.listed_hours_array(of, self.t)
-            full = catalog.initial_stock[of] + catalog.refill_per_hour[of] * hours
-            stock[fresh] = np.minimum(catalog.max_stock[of], full)
-        return stock
+            entry = touched.get(product)
+            if entry is not None:
+                quantity[i], since[i] = entry
+        quantity += catalog.refill_per_hour[indices] * self.timelines.listed_hours_array(
+            indices, since, self.t
+        )
+        return np.minimum(catalog.max_stock[indices], quantity)
 
     def products(self, indices: Any = None) -> ProductView:
         """Public state of products now.
