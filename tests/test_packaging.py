@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import configparser
+import importlib
 import importlib.metadata
 import importlib.resources
 import re
 from pathlib import Path
 
 import merchantbench_gym
-import merchantbench_gym.baselines
-import merchantbench_gym.wrappers
 from merchantbench_gym.scenario import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,8 +22,9 @@ def settings() -> configparser.ConfigParser:
 
 
 def test_mapped_folders_are_subpackages() -> None:
-    assert Path(merchantbench_gym.wrappers.__path__[0]).name == "wrappers"
-    assert Path(merchantbench_gym.baselines.__path__[0]).name == "baselines"
+    for part in ("wrappers", "baselines"):
+        module = importlib.import_module(f"merchantbench_gym.{part}")
+        assert Path(str(module.__file__)).parent.name == part
     mapping = dict(line.split(" = ") for line in settings()["options"]["package_dir"].strip().splitlines())
     assert mapping == {
         "merchantbench_gym": "merchantbench_gym",

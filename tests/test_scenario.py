@@ -544,7 +544,8 @@ def test_a_scenario_is_a_source() -> None:
 def test_file(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text('extends = "fees"\nname = "shop"\n[merchant]\ninitial_cash = 10.5\n', encoding="utf-8")
-    for source in (file, str(file)):
+    sources: tuple[Path | str, ...] = (file, str(file))
+    for source in sources:
         shop = load_scenario(source, {"run": {"horizon_days": 2}})
         assert (shop.name, shop.merchant.initial_cash, shop.run.horizon_days) == ("shop", 1050, 2)
         assert shop.fees.enabled
@@ -606,9 +607,9 @@ def test_scenarios_are_values() -> None:
         assert twin == s and hash(twin) == hash(s) and twin.hash == s.hash
     assert hash(s.catalog) == hash(load_scenario().catalog)
     with pytest.raises(pydantic.ValidationError):
-        s.run.horizon_days = 3  # type: ignore[misc]
+        s.run.horizon_days = 3
     with pytest.raises(pydantic.ValidationError):
-        s.run = load_scenario("month").run  # type: ignore[misc]
+        s.run = load_scenario("month").run
 
 
 def test_hash_is_of_the_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
