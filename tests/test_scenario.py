@@ -458,7 +458,7 @@ def test_own_texts_of_the_brief() -> None:
 
 
 def test_presets_differ_from_the_default_only_as_published() -> None:
-    different = {
+    different: dict[str, dict[str, Any]] = {
         "default": {},
         "smoke": {"run": {"horizon_days": 7}},
         "month": {"run": {"horizon_days": 30}},
