@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from gymnasium import spaces
-from gymnasium.error import ResetNeeded
 
 import merchantbench_gym
 from merchantbench_gym.baselines.policy import Policy, PolicyStop
@@ -138,7 +138,9 @@ def run_episode(
     try:
         if start is None:
             episode.begin(*env.reset(seed=seed, options=options))
-            policy.reset(Seat.from_env(env), seed=seed if policy_seed is None else policy_seed)
+            seat = Seat.from_env(env)
+            with _blame_policy():
+                policy.reset(seat, seed=seed if policy_seed is None else policy_seed)
         else:
             episode.begin(*start)
         reason = episode.play()
@@ -161,6 +163,16 @@ class _PolicyError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+@contextmanager
+def _blame_policy() -> Iterator[None]:
+    try:
+        yield
+    except PolicyStop:
+        raise
+    except Exception as error:
+        raise _PolicyError(error) from error
 
 
 class _Episode:
@@ -193,12 +205,8 @@ class _Episode:
             reached = self._limit_reached() if self.limits else ""
             if reached:
                 return f"budget:{reached}"
-            try:
+            with _blame_policy():
                 action = self.policy.act(self.observation, self.info)
-            except (PolicyStop, KeyboardInterrupt):
-                raise
-            except Exception as error:
-                raise _PolicyError(error) from error
             if not self._step(action):
                 return "response_lost"
         return ""
@@ -244,7 +252,7 @@ class _Episode:
         bare, info = self.env.unwrapped, self.info
         windows = range(self.first_window, self.last_window + 1)
         scenario = bare.scenario
-        metrics, listings = _figures(bare)
+        metrics, listings = (None, None) if info is None else _figures(bare)
         return EpisodeResult(
             env_id=bare.spec.id if bare.spec is not None else type(bare).__name__,
             merchants=1,
@@ -316,12 +324,9 @@ def _counters(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _figures(bare: Any) -> tuple[dict[str, Any] | None, float | None]:
+def _figures(bare: Any) -> tuple[dict[str, Any], float | None]:
     """Figures of the market at the end, amounts in cents, and the mean number of listings over the days."""
-    try:
-        session = bare.session
-    except ResetNeeded:
-        return None, None
+    session = bare.session
     final, days = session.world.metrics(0), session.world.day_records(0)
     orders = session.observe(0)["orders"]["totals"]
     kinds = [key.removeprefix(COLLECTED) for key in final if key.startswith(COLLECTED)]

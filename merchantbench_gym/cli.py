@@ -7,8 +7,10 @@ standard error.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -229,6 +231,42 @@ def _toml_lines(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 # -- tools, bench --------------------------------------------------------------------------------------
+
+
+@app.command()
+def tools(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show the schema of this tool.")] = "",
+    scenario: ScenarioOption = "default",
+    days: DaysOption = None,
+    settings: SetOption = None,
+    openai: Annotated[
+        bool, typer.Option("--openai", help="Print the granted tools as a list for the model's tools=.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tools an agent can call, or show one in full."""
+    from merchantbench_gym.tools import default_registry
+
+    registry, denied = default_registry(), _load(scenario, settings, days).tools.denied
+    if name:
+        tool = registry.get(name)
+        if tool is None:
+            near = get_close_matches(name, [tool.name for tool in registry], n=1, cutoff=0)
+            raise UserError(f"unknown tool {name!r}, the nearest is {near[0]}")
+        _print_json(tool.schema())
+    elif openai:
+        _print_json(registry.schemas(denied))
+    elif as_json:
+        keys = ("name", "kind", "description")
+        _print_json([{k: getattr(t, k) for k in keys} | {"granted": t.name not in denied} for t in registry])
+    else:
+        from merchantbench_gym.cli_report import show_rows
+
+        rows = []
+        for tool in registry:
+            sentence = re.split(r"\.(?:\s|$)", tool.description)[0]
+            rows.append((tool.name, "denied" if tool.name in denied else tool.kind, sentence))
+        show_rows(("tool", "kind", "what it does"), rows)
 
 
 @app.command()
