@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, is_space_dtype_shape_equiv, unflatten
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, create_shared_memory, iterate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -362,25 +362,17 @@ def test_batching() -> None:
     assert list(iterate(many, several)) == list(several)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_vector_environments_carry_texts_unchanged(kind: str) -> None:
-    makers = [Echo, Echo]
-    vector = (
-        SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
-        if kind == "sync"
-        else AsyncVectorEnv(makers, shared_memory=False, context="fork")
-    )
-    try:
-        observation, _ = vector.reset(seed=1)
-        assert observation in vector.observation_space
-        vector.action_space.seed(3)
-        actions = vector.action_space.sample()
-        observation, *_ = vector.step(actions)
-        assert observation in vector.observation_space
-        assert observation["text"] == tuple(json.dumps(action) for action in actions)
-        assert observation["tool_results"][1][0]["content"] == "灯 " + actions[1][0]["arguments"]
-    finally:
-        vector.close()
+def test_vector_environments_carry_texts_unchanged() -> None:
+    vector = SyncVectorEnv([Echo, Echo])
+    observation, _ = vector.reset(seed=1)
+    assert observation in vector.observation_space
+    vector.action_space.seed(3)
+    actions = vector.action_space.sample()
+    observation, *_ = vector.step(actions)
+    assert observation in vector.observation_space
+    assert observation["text"] == tuple(json.dumps(action) for action in actions)
+    assert observation["tool_results"][1][0]["content"] == "灯 " + actions[1][0]["arguments"]
+    vector.close()
 
 
 def test_async_vector_environment_with_shared_memory_is_refused() -> None:

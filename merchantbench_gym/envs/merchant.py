@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -33,7 +34,7 @@ from merchantbench_gym.spaces import IdRange, ToolCalls, copy_generator, observa
 from merchantbench_gym.tools import default_registry
 from merchantbench_gym.tools.brief import brief
 from merchantbench_gym.tools.calls import normalise
-from merchantbench_gym.tools.registry import tool_schema_hash
+from merchantbench_gym.tools.registry import Registry, tool_schema_hash
 
 __all__ = ["MerchantEnv"]
 
@@ -204,6 +205,8 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
         elif result.turn_id != returned.turn_id:
             returned = Returned.of(result)
         self._run_clock(session)
+        if result.step_done and self._bans():
+            self._grant()
         terms = difference(session.world.terms(SEAT), before)
         if any(terms):
             returned = returned.plus(terms)
@@ -262,7 +265,8 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
         """Schemas of the granted tools, those of providers included, in OpenAI form; a fresh copy."""
         if self._episode is not None:
             return self._episode.session.schemas(SEAT)
-        return self._registry.schemas(self._own_scenario.tools.denied)
+        added = (item for provider, _ in self._providers for item in provider.tools)
+        return Registry([*self._registry, *added]).schemas(self._own_scenario.tools.denied)
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -316,7 +320,7 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
         head = {
             "format": SNAPSHOT_FORMAT,
             "scenario_hash": episode.scenario.hash,
-            "scenario": episode.scenario.resolved(),
+            "scenario": as_text(episode.scenario),
             "seed": episode.seed,
             "returned": episode.returned.to_json(),
         }
@@ -413,7 +417,7 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
     def _scenario_of(self, head: Mapping[str, Any]) -> Scenario:
         if self.scenario.hash == head["scenario_hash"]:
             return self.scenario
-        return load_scenario(head["scenario"])
+        return load_scenario(json.loads(head["scenario"]))
 
     def _new_session(self, world: World) -> Session:
         providers = [provider for provider, _ in self._providers]
@@ -423,6 +427,10 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
 
     def _grant(self) -> None:
         self.action_space.grant(self.tool_schemas, plausible_texts(self.scenario))
+
+    def _bans(self) -> bool:
+        """Whether the tools on offer may change from window to window."""
+        return any(hasattr(provider, "denied") for provider, _ in self._providers)
 
     def _running(self) -> Episode:
         if self._episode is None:
@@ -464,6 +472,12 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
 
     def _show(self) -> None:
         print(self._picture(self._running()), flush=True)
+
+
+@lru_cache(maxsize=16)
+def as_text(scenario: Scenario) -> str:
+    """JSON of all settings of a scenario; kept, because every snapshot of an episode holds the same."""
+    return json.dumps(scenario.resolved())
 
 
 def plausible_texts(scenario: Scenario) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -149,9 +150,8 @@ def test_copying_leaves_the_original_alone(busy: MerchantEnv) -> None:
 
 # Vector environments
 
-
-def make() -> gymnasium.Env[Any, Any]:
-    return gymnasium.make("merchantbench_gym:MerchantBenchSmoke-v0")
+# Workers import it by name, so it must not live in a test module.
+make = partial(gymnasium.make, "merchantbench_gym:MerchantBenchSmoke-v0")
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -160,7 +160,7 @@ def test_vector_environments_play_as_single_ones(kind: str) -> None:
         SyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
         if kind == "sync"
         else AsyncVectorEnv(
-            [make] * 2, shared_memory=False, context="fork", autoreset_mode=AutoresetMode.SAME_STEP
+            [make] * 2, shared_memory=False, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP
         )
     )
     singles = [MerchantEnv("smoke"), MerchantEnv("smoke")]

@@ -371,6 +371,7 @@ def knocked(env: MerchantEnv, call: Any) -> Any:
 def test_a_provider_serves_this_and_every_later_episode(early: bool, env: MerchantEnv, call: Any) -> None:
     if early:
         env.add_provider(Knocks(5))
+        assert "knock" in [schema["function"]["name"] for schema in env.tool_schemas]
         env.reset(seed=3)
     else:
         env.reset(seed=3)
@@ -382,6 +383,31 @@ def test_a_provider_serves_this_and_every_later_episode(early: bool, env: Mercha
     assert [knocked(env, call), knocked(env, call)] == [6, 7]
     env.reset(seed=3)
     assert knocked(env, call) == 6  # every episode starts afresh
+
+
+def test_samples_follow_what_a_provider_denies(env: MerchantEnv, end: Any) -> None:
+    class Ban(Knocks):
+        def denied(self, window: int) -> tuple[str, ...]:
+            return ("query_balance",) if window == 1 else ()
+
+    env.add_provider(Ban())
+    env.reset(seed=3)
+    offered = []
+    for _ in range(3):
+        offered.append("query_balance" in env.action_space.tools)
+        assert offered[-1] == ("query_balance" in [schema["function"]["name"] for schema in env.tool_schemas])
+        env.step(end)
+    assert offered == [True, False, True]
+
+
+def test_two_tools_of_one_name_are_refused(env: MerchantEnv) -> None:
+    env.reset(seed=3)
+    env.add_provider(Knocks())
+    state = env.snapshot()
+    with pytest.raises(ValueError, match="knock"):
+        env.add_provider(Knocks())
+    assert env.snapshot() == state
+    env.reset(seed=3)
 
 
 def test_copies_keep_providers_apart(env: MerchantEnv, call: Any) -> None:
