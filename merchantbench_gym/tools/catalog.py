@@ -51,15 +51,14 @@ def product_rows(view: MerchantView, products: IntArray | Sequence[int]) -> list
     Returns:
         One fresh row per product, in the given order.
     """
-    live = view.products(products)
-    assert live.stock is not None
-    facts = view.catalog.facts
+    facts, offers = view.catalog.facts, view.offers()
+    chosen = np.asarray(products, np.int64)
     rows: list[list[Any]] = []
     for product, stock, price, ship_hours in zip(
-        live.product.tolist(),
-        live.stock.tolist(),
-        (live.price / 100).tolist(),
-        live.ship_hours.tolist(),
+        chosen.tolist(),
+        view.stock(chosen).tolist(),
+        (offers.price[chosen] / 100).tolist(),
+        offers.ship_hours[chosen].tolist(),
         strict=True,
     ):
         id_, name, category, supplier_id, supplier_name, logistics, history, shop, age = facts(product)
@@ -158,24 +157,23 @@ def search_products(
         catalog, products, category, supplier_rating_min, historical_rating_min, logistics_hours_max
     )
     products, places = products[keep], places[keep]
-    # The whole catalog has a view of its own; asking for all products one by one would cost more.
-    live = view.products(None if len(products) == catalog.size else products)
-    logistics = catalog.logistics_hours[products]
-    keep = live.listed.copy()
+    offers = view.offers()
+    price, ship_hours = offers.price[products], offers.ship_hours[products]
+    delivery = ship_hours + catalog.logistics_hours[products]
+    keep = offers.listed[products]
     if price_min is not None:
-        keep &= live.price / 100 >= price_min
+        keep &= price / 100 >= price_min
     if price_max is not None:
-        keep &= live.price / 100 <= price_max
+        keep &= price / 100 <= price_max
     if supplier_ship_hours_max is not None:
-        keep &= live.ship_hours <= supplier_ship_hours_max
+        keep &= ship_hours <= supplier_ship_hours_max
     if delivery_hours_max is not None:
-        keep &= live.ship_hours + logistics <= delivery_hours_max
+        keep &= delivery <= delivery_hours_max
     if quantity_min is not None:
-        keep &= live.stock >= quantity_min
+        # Stock is the dearest figure: look it up only for what passes everything else.
+        keep[keep] = view.stock(products[keep]) >= quantity_min
     found = products[keep]
-    keys = _sort_keys(
-        catalog, sort_by, found, places[keep], live.price[keep], (live.ship_hours + logistics)[keep]
-    )
+    keys = _sort_keys(catalog, sort_by, found, places[keep], price[keep], delivery[keep])
     chosen = page_of(found, keys, *bounds(page, page_size))
     return {
         "query": query,
@@ -188,7 +186,7 @@ def search_products(
 def _matches(catalog: PublicCatalog, query: str) -> tuple[IntArray, IntArray]:
     """Products that match a query and their places by relevance."""
     if not query.strip():
-        return np.arange(catalog.size), catalog.category_rank
+        return catalog.all_products, catalog.category_rank
     return text_index(catalog).matches(query_terms(query))
 
 
@@ -258,7 +256,7 @@ def get_product_detail(ctx: Context, *, product_id: EntityId) -> dict[str, Any]:
     product = view.catalog.product_index(product_id)
     if product is None:
         raise unknown_product(product_id)
-    available = bool(view.products([product]).listed[0])
+    available = bool(view.offers().listed[product])
     sale_price = view.sale_price(product)
     if not available and sale_price is None:
         raise unknown_product(product_id)
@@ -288,7 +286,7 @@ def get_supplier_profile(ctx: Context, *, supplier_id: EntityId) -> dict[str, An
         "shop_rating": float(catalog.shop_rating[supplier]),
         "return_buyer_rate": float(catalog.return_buyer_rate[supplier]),
         "supplier_age_years": float(catalog.supplier_age[supplier]),
-        "product_count": int(ctx.view.products(catalog.products_of(supplier)).listed.sum()),
+        "product_count": int(ctx.view.offers().listed[catalog.products_of(supplier)].sum()),
     }
 
 
@@ -310,7 +308,7 @@ def list_supplier_products(
     """
     view = ctx.view
     products = view.catalog.products_of(supplier_of(view, supplier_id))
-    offered = products[view.products(products).listed]
+    offered = products[view.offers().listed[products]]
     start, stop = bounds(page, page_size)
     return {
         "supplier_id": supplier_id,

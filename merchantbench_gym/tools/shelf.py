@@ -116,15 +116,14 @@ def list_product(
     Args:
         items: Products to list, 1 to 100; each with product_id and sale_price in currency units.
     """
-    view = ctx.view
+    view, offers = ctx.view, ctx.view.offers()
 
     def put(item: Listing) -> list[Any]:
         product = view.catalog.product_index(item.product_id)
         if product is None:
             return [item.product_id, False, "not_found", "There is no such product.", None, None, None, None]
         listed = view.on_shelf(product)
-        live = view.products([product])
-        error = None if listed or live.listed[0] else "not_offered"
+        error = None if listed or offers.listed[product] else "not_offered"
         cents = _price(ctx, item.sale_price)
         if error is None:
             error = "price_out_of_range" if cents is None else _refusal(view.list_item(product, cents))
@@ -137,8 +136,8 @@ def list_product(
             None,
             "repriced" if listed else "listed",
             money(cents),
-            money(int(live.price[0])),
-            int(live.ship_hours[0]),
+            money(int(offers.price[product])),
+            int(offers.ship_hours[product]),
         ]
 
     return _batch(ctx, LIST_COLUMNS, items, put)

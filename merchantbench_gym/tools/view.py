@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.market.reputation import Rating
     from merchantbench_gym.market.shelf import ShelfView
     from merchantbench_gym.market.supply import SupplierEvent
-    from merchantbench_gym.market.world import ProductView, World
+    from merchantbench_gym.market.world import World
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -55,11 +55,20 @@ class ProductFacts(NamedTuple):
     supplier_age_years: float
 
 
+class Offers(NamedTuple):
+    """What suppliers ask of the whole catalog now, by product; for reading only, until the clock runs."""
+
+    price: IntArray
+    listed: npt.NDArray[np.bool_]
+    ship_hours: IntArray
+
+
 class PublicCatalog:
     """The public, unchanging side of a catalog; one object per catalog, shared by all worlds of the process.
 
     Attributes:
         size: Number of products.
+        all_products: All product indices.
         suppliers: Number of suppliers.
         categories: Category names by index.
         category: Category index of each product.
@@ -80,6 +89,7 @@ class PublicCatalog:
         self._facts: dict[int, ProductFacts] = {}
         self.kept: dict[str, Any] = {}
         self.size: int = catalog.size
+        self.all_products: IntArray = np.arange(catalog.size)
         self.suppliers: int = catalog.suppliers
         self.categories: tuple[str, ...] = tuple(catalog.categories)
         self.category: IntArray = catalog.category
@@ -158,6 +168,13 @@ def _shown(values: FloatArray, kept: int, digits: int) -> FloatArray:
     return shown
 
 
+def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view of an array that cannot be written."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
 def _falling(values: FloatArray) -> IntArray:
     units: IntArray = np.rint(values * 100).astype(np.int64)
     falling: IntArray = units.max(initial=0) - units
@@ -224,9 +241,14 @@ class MerchantView:
 
     # --- market ---
 
-    def products(self, indices: IntArray | Sequence[int] | None = None) -> ProductView:
-        """Supplier price, availability, ship hours and stock of products now; of all of them by default."""
-        return self._world.products(indices)
+    def offers(self) -> Offers:
+        """Supplier price, availability and ship hours of all products now."""
+        whole = self._world.catalog_view()
+        return Offers(_frozen(whole.price), _frozen(whole.listed), _frozen(whole.ship_hours))
+
+    def stock(self, products: IntArray | Sequence[int]) -> IntArray:
+        """Stock of products now, refilled up to now and frozen while withdrawn."""
+        return self._world.stock(products)
 
     def supplier_events(
         self, indices: IntArray | Sequence[int], after: int, until: int
@@ -240,16 +262,6 @@ class MerchantView:
     def shelf(self) -> ShelfView:
         """The shelf with the supplier's side of it, by product."""
         return self._world.shelf(self._merchant)
-
-    def shelf_state(self) -> ShelfView:
-        """The shelf as `shelf` gives it, its stock column left out where the market can save it."""
-        return self._world.shelf(self._merchant)
-
-    def out_of_stock(self) -> list[int]:
-        """Products of the shelf whose stock is 0 now, ascending."""
-        shelf = self._world.shelf(self._merchant)
-        products: list[int] = shelf.product[shelf.stock == 0].tolist()
-        return products
 
     def shelf_size(self) -> int:
         """Number of listings."""

@@ -23,13 +23,13 @@ class Desk:
         scenario: Any = "default",
         seed: int = 42,
         merchants: int = 1,
-        merchant: int = 0,
+        seat: int = 0,
         **overrides: Any,
     ) -> None:
         self.scenario = load_scenario(scenario, overrides or None)
         self.world = World(self.scenario, seed, merchants)
-        self.merchant = merchant
-        self.view = MerchantView(self.world, merchant)
+        self.seat = seat
+        self.view = MerchantView(self.world, seat)
         self.index = 0
         self.turn = 1
         self.state = "open"
@@ -60,7 +60,7 @@ class Desk:
             view=self.view,
             scenario=self.scenario,
             language="en",
-            merchant=self.merchant,
+            merchant=self.seat,
             window=self.window(),
             book=self.book,
             observation=self.packet,
@@ -104,8 +104,8 @@ class Desk:
 
     def list_first(self, count: int, markup: float = 1.5) -> None:
         """List the first products that are on offer."""
-        live = self.view.products()
-        offered = [p for p in range(len(live.index)) if live.listed[p]][:count]
+        live = self.world.products()
+        offered = [p for p in range(len(live.product)) if live.listed[p]][:count]
         for product in offered:
             assert self.view.list_item(product, round(markup * int(live.price[product]))) == "ok"
 
