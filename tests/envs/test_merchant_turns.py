@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from merchantbench_gym.envs import MerchantEnv
 from merchantbench_gym.session import TurnRefused
@@ -440,3 +442,34 @@ def test_listeners_stay_with_the_environment_not_with_copies(env: MerchantEnv, e
     assert len(records) == 2
     env.step(end)
     assert len(records) == 3
+
+
+# Any mixture of turns
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 6), min_size=5, max_size=40), st.integers(0, 3))
+def test_any_mixture_of_turns_keeps_the_contract(choices: list[int], seed: int) -> None:
+    env = MerchantEnv("smoke", {"run": {"horizon_days": 3}}, max_turns_per_window=4)
+    observation, info = env.reset(seed=seed)
+    env.action_space.seed(seed)
+    junk, keys, paid = garbage(), list(info), 0
+    last: Any = message([], turn_id="first")
+    for number, choice in enumerate(choices):
+        new = [env.action_space.sample(), junk[number % len(junk)], None, '[{"name":"end_of_step"}]'][
+            choice % 4
+        ]
+        if choice > 3 and isinstance(new, tuple):
+            new = last = message(new, turn_id=f"t{number}")
+        observation, reward, terminated, truncated, info = env.step(new)
+        assert observation in env.observation_space
+        assert list(info) == keys
+        assert truncated is False
+        cents = [round(100 * info[name]) for name in ("gross", "refunds", "fines", "fees", "other")]
+        assert reward == sum(cents) / 100
+        paid += sum(cents)
+        assert info["net_assets"] == (300_000 + paid) / 100
+        if new is last:
+            np.testing.assert_equal(env.step(last), (observation, reward, terminated, truncated, info))
+        if terminated:
+            break
