@@ -89,14 +89,14 @@ class PublicCatalog:
         self._facts: dict[int, ProductFacts] = {}
         self.kept: dict[str, Any] = {}
         self.size: int = catalog.size
-        self.all_products: IntArray = np.arange(catalog.size)
+        self.all_products: IntArray = _frozen(np.arange(catalog.size))
         self.suppliers: int = catalog.suppliers
         self.categories: tuple[str, ...] = tuple(catalog.categories)
         self.category: IntArray = catalog.category
         self.supplier: IntArray = catalog.supplier
         self.logistics_hours: IntArray = catalog.logistics_hours
         places = np.argsort(np.argsort(np.array(self.categories)))
-        self.category_rank: IntArray = places[self.category]
+        self.category_rank: IntArray = _frozen(places[self.category])
         self.historical_rating = _shown(catalog.historical_rating, 2, 2)
         self.shop_rating = _shown(catalog.supplier_rating, 2, 2)
         self.return_buyer_rate = _shown(catalog.return_buyer_rate, 4, 3)
@@ -164,8 +164,7 @@ def _shown(values: FloatArray, kept: int, digits: int) -> FloatArray:
     """Values generated to `kept` decimals, rounded half-even to `digits`; exact, because done on integers."""
     units: IntArray = np.rint(values * 10**kept).astype(np.int64)
     shown: FloatArray = half_even(units, 10 ** (kept - digits)) / 10**digits
-    shown.flags.writeable = False
-    return shown
+    return _frozen(shown)
 
 
 def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -177,8 +176,7 @@ def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _falling(values: FloatArray) -> IntArray:
     units: IntArray = np.rint(values * 100).astype(np.int64)
-    falling: IntArray = units.max(initial=0) - units
-    return falling
+    return _frozen(units.max(initial=0) - units)
 
 
 def public_catalog(catalog: Catalog) -> PublicCatalog:
