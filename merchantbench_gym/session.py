@@ -195,7 +195,7 @@ class Session:
 
     def observe(self, merchant: int) -> dict[str, Any]:
         """Return the observation packet as of now, fresh and without any effect."""
-        return self._observe(merchant, self.info(merchant))
+        return self._observe(merchant, self.info(merchant), self._seats[merchant].touched)
 
     def text(self, merchant: int, observed: Mapping[str, Any] | None = None) -> str:
         """Return the rendered observation as of now.
@@ -263,14 +263,14 @@ class Session:
     def _execute(self, merchant: int, seat: Seat, turn: Turn, note: Any) -> TurnResult:
         batch = turn.batch
         turn_id = turn.turn_id or self._fresh_id(seat)
-        before = copy.copy(seat)
+        before = seat.used, seat.touched, seat.phase
         scope = _Undo(self, merchant)
         try:
             rejected = turn_fault(batch, self.world.scenario.turns.max_calls_per_turn) or ""
             if rejected:
                 outcomes = rejected_outcomes(batch, rejected)
             else:
-                ctx = self._context(merchant, seat)
+                ctx = self._context(merchant, seat, scope)
                 outcomes = dispatch.execute(batch, self._registry, self._denied, ctx, scope.mark)
             last = outcomes[-1] if outcomes else None
             ended = last is not None and last.call.name == END_OF_STEP and not last.code
@@ -295,7 +295,7 @@ class Session:
             seat.receipts[turn_id] = Receipt(batch, "", response)
         except BaseException:
             scope.undo()
-            seat.used, seat.touched, seat.phase = before.used, before.touched, before.phase
+            seat.used, seat.touched, seat.phase = before
             seat.receipts.pop(turn_id, None)
             raise
         return response
@@ -307,12 +307,12 @@ class Session:
             turn_id += "_"
         return turn_id
 
-    def _context(self, merchant: int, seat: Seat) -> Context:
+    def _context(self, merchant: int, seat: Seat, scope: _Undo) -> Context:
         scenario = self.world.scenario
         info = self.info(merchant)
 
         def observation() -> dict[str, Any]:
-            return self._observe(merchant, info)
+            return self._observe(merchant, info, seat.touched or scope.touched)
 
         return Context(
             view=self._views[merchant],
@@ -326,15 +326,17 @@ class Session:
             schemas=lambda: self.schemas(merchant),
         )
 
-    def _observe(self, merchant: int, info: WindowInfo) -> dict[str, Any]:
-        scenario = self.world.scenario
+    def _observe(self, merchant: int, info: WindowInfo, touched: bool) -> dict[str, Any]:
+        scenario, book = self.world.scenario, self._seats[merchant].book
         return packet(
             self._views[merchant],
             scenario,
             info,
-            self._seats[merchant].book,
+            book,
             report_tool="get_daily_report" not in self._denied,
             language=scenario.brief.language,
+            # Nothing but the merchant's own hand changes a risk inside a window.
+            risks=None if touched else book.risks_at_open,
         )
 
     def _render(self, merchant: int, observed: Mapping[str, Any]) -> str:
@@ -432,9 +434,9 @@ class Session:
         now = risk_sets(view)
         shelf = self._shelf(merchant) if seat.touched or not going else seat.book.shelf
         seat.book = WindowBook(seat.window_t, open_t, shelf, risks, now, net_assets)
+        seat.touched = False
         if going:
-            seat.phase, seat.window, seat.window_t = "deciding", self.window, self.window_t
-            seat.used, seat.touched = 0, False
+            seat.phase, seat.window, seat.window_t, seat.used = "deciding", self.window, self.window_t, 0
             seat.older, seat.receipts = seat.receipts, {}
         else:
             seat.phase = "closed"

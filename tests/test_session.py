@@ -277,6 +277,14 @@ def test_get_observation_first_in_a_turn_is_the_text_before_it() -> None:
     assert "3 of 50 listed" in first["text"] and "4 of 50 listed" in second["text"]
 
 
+def test_risks_inside_a_turn_follow_its_own_writes() -> None:
+    session = opened()
+    put = listing(*on_offer(session, 3), price=0.01)
+    before, _, after = contents(play(session, ("get_store_snapshot", {}), put, ("get_store_snapshot", {})))
+    risks = [body["supply"]["current_risks"]["price_loss_risk"] for body in (before, after)]
+    assert risks == [0, 3] and session.observe(0)["supply"]["current_risks"]["price_loss_risk"] == 3
+
+
 def test_end_of_step_names_time_and_window() -> None:
     session = opened()
     end(session)
@@ -337,6 +345,11 @@ def test_book_of_the_first_windows() -> None:
     assert (session.info(0).from_t, session.info(0).to_t) == (1, 12)
 
 
+def current_risks(session: Session) -> dict[str, int]:
+    counts: dict[str, int] = session.observe(0)["supply"]["current_risks"]
+    return counts
+
+
 def test_book_holds_risks_at_both_ends_of_the_hours() -> None:
     session = opened({"run": {"horizon_days": 30}}, seed=3)
     at_close, net, seen = risk_sets(session.view(0)), session.world.net_assets(0), 0
@@ -348,12 +361,14 @@ def test_book_holds_risks_at_both_ends_of_the_hours() -> None:
         fresh = {name: book.risks_at_open[name] - book.risks_at_close[name] for name in at_close}
         assert session.observe(0)["supply"]["new_risks"] == {name: len(ids) for name, ids in fresh.items()}
         seen += sum(map(len, fresh.values()))
+        assert current_risks(session) == {name: len(ids) for name, ids in risk_sets(session.view(0)).items()}
         if session.window % 7 == 0:
             play(
                 session, ("delist_product", {"items": [{"product_id": f"P{i:05d}"} for i in book.shelf[:9]]})
             )
             play(session, listing(*on_offer(session, 40 - session.window), price=20.0))
         at_close, net = risk_sets(session.view(0)), session.world.net_assets(0)
+        assert current_risks(session) == {name: len(ids) for name, ids in at_close.items()}
         end(session)
     assert seen > 0
 

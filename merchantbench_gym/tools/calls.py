@@ -11,8 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -45,8 +44,7 @@ TURN_RULES: Final = {
 _MISSING: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a batch.
 
     Attributes:
@@ -67,8 +65,7 @@ class Call:
     raw: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """A normalised action.
 
     Attributes:
@@ -208,6 +205,11 @@ def _entries(entries: list[Any] | tuple[Any, ...], text: str) -> Batch:
 
 def _entry(position: int, entry: Any) -> Call:
     """Read one entry; an id that is missing or invalid stays "" for now."""
+    if type(entry) is dict and "function" not in entry and type(entry.get("name")) is str:
+        # The canonical form; the rest would read it the same way, only slower.
+        call_id, name = entry.get("id"), entry["name"]
+        if type(call_id) is str and name.isascii() and 0 < len(name) <= MAX_NAME:
+            return Call(position, _valid_id(call_id), name, *_arguments(entry.get("arguments")))
     call_id = ""
     try:
         get = _getter(entry)
@@ -281,7 +283,7 @@ def _arguments(value: Any) -> tuple[dict[str, Any] | None, ToolError | None, str
 
 
 def _argument_text(text: str) -> tuple[dict[str, Any] | None, ToolError | None, str]:
-    if not text or text.isspace():
+    if not text or text == "{}" or text.isspace():
         return {}, None, ""
     if len(text) > MAX_ARGUMENT_CHARACTERS:
         return None, _invalid_json(f"over {MAX_ARGUMENT_CHARACTERS} characters"), text

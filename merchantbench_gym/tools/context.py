@@ -1,4 +1,8 @@
-"""What a tool handler is given besides its arguments."""
+"""What a tool handler is given besides its arguments.
+
+None of these objects is changed once made. They are not frozen, because making a frozen one costs several
+times as much and some are made every turn.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ if TYPE_CHECKING:
 RiskSets = Mapping[str, frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WindowInfo:
     """Window and turn counters as they stand when a turn begins; constant during the turn.
 
@@ -36,7 +40,7 @@ class WindowInfo:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WindowBook:
     """What one merchant's window remembers of its opening and of the closing before it.
 
@@ -57,7 +61,7 @@ class WindowBook:
     net_assets_at_close: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Context:
     """First argument of every handler.
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from merchantbench_gym.tools.calls import Batch, Call
 from merchantbench_gym.tools.context import Context
@@ -25,8 +24,7 @@ Resolved = tuple[Tool, dict[str, Any]]
 _NARROWING = ("page_size", "limit", "window_days", "day_from", "statuses", "items")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one call.
 
     Attributes:

@@ -19,7 +19,7 @@ from merchantbench_gym.tools.results import ToolError
 MAX_RECORD_RAW: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turn:
     """One batch of calls of one merchant.
 
