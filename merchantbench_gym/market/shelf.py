@@ -128,7 +128,7 @@ class Shelf:
 
     def columns_by_product(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Slots in product order and the four integer columns in that order."""
-        order = np.argsort(self.products)
+        order = self.products.argsort()
         product, sale, origin, listed = self.ints[:, order]
         return order, product, sale, origin, listed
 
@@ -227,7 +227,7 @@ class Shelf:
         z ^= np.right_shift(z, _S31, out=shifted)
         z >>= _S11
         u: Floats = z * 2.0**-53
-        slots, columns = np.nonzero(q * bound + u >= _SLACK)
+        slots, columns = (q * bound + u >= _SLACK).nonzero()
         found: dict[int, list[Hit]] = {}
         if len(slots):
             products, sales = self.ints[:2, slots].tolist()

@@ -146,6 +146,9 @@ class Timelines:
         self.cover = hour
         self._lines.clear()
         self._changes = None
+        product, process, column = np.nonzero(self.bounds <= hour)
+        self._busy_days = np.zeros((self.catalog.size, hour // 24 + 1), dtype=np.bool_)
+        self._busy_days[product, self.bounds[product, process, column] // 24] = True
 
     def _generate(self, rows: Ints) -> None:
         """Adds a block of renewals to some rows, a row being a (product, process) pair in flat order."""
@@ -218,7 +221,8 @@ class Timelines:
         Returns:
             int64 array of shape (k,).
         """
-        edges = np.clip(self.bounds[indices, LISTING], after[:, None] + 1, until + 1)
+        edges = np.minimum(self.bounds[indices, LISTING], until + 1)
+        np.maximum(edges, after[:, None] + 1, out=edges)
         gone: Ints = (edges[:, 1::2] - edges[:, 0::2]).sum(axis=1)
         return until - after - gone
 
@@ -249,8 +253,11 @@ class Timelines:
 
     def events(self, indices: Ints, after: int, until: int) -> list[SupplierEvent]:
         """Events of several products in hours after < t <= until, sorted by t, product, process."""
+        # Few products change on a day, so most are left out before their bounds are read.
+        busy = self._busy_days[indices, (after + 1) // 24 : until // 24 + 1].any(axis=1)
+        indices = indices[busy]
         bounds = self.bounds[indices]
-        rows, processes, columns = np.nonzero((bounds > after) & (bounds <= until))
+        rows, processes, columns = ((bounds > after) & (bounds <= until)).nonzero()
         found = sorted(
             (int(bounds[r, k, i]), int(indices[r]), int(k), int(i))
             for r, k, i in zip(rows.tolist(), processes.tolist(), columns.tolist(), strict=True)
@@ -382,7 +389,7 @@ class ShelfSupply:
 
     def refresh(self, products: Ints, hour: int) -> None:
         """Carries the state forward to an hour."""
-        for slot in np.flatnonzero(self.next_change[: self.size] <= hour).tolist():
+        for slot in (self.next_change[: self.size] <= hour).nonzero()[0].tolist():
             self._write(slot, int(products[slot]), hour)
 
 

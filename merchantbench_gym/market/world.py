@@ -35,6 +35,7 @@ __all__ = ["DYNAMICS_VERSION", "METRICS", "METRICS_HIDDEN", "STATUSES", "MarketE
 
 MAX_MERCHANTS = 64
 _CHUNK = 96
+_FEW = 128
 _COVER_AHEAD = 1000
 
 Ints = NDArray[np.int64]
@@ -103,6 +104,8 @@ class World:
         self.timelines.ensure(min(self.horizon, _COVER_AHEAD))
         self.journal: list[Posting] | None = [] if journal else None
         self._stock: dict[int, tuple[int, int]] = {}
+        # Products seen at their stock ceiling and not bought since: a cache, never state.
+        self._full: set[int] = set()
         self._view: CatalogView | None = None
         self._supply: list[ShelfSupply | None] = [None] * merchants
         self._shelf_views: list[tuple[int, ShelfView] | None] = [None] * merchants
@@ -262,6 +265,7 @@ class World:
                 m.procure(product, t, sale, cost, fee, ship, line, ordinal)
         if stock != before:
             self._stock[product] = (stock, t)
+            self._full.discard(product)
         return violations
 
     def _stock_at(self, product: int, line: Line, t: int) -> int:
@@ -274,7 +278,9 @@ class World:
     # --- actions
 
     def _merchant(self, m: int) -> Merchant:
-        if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or not 0 <= m < self.merchants:
+        if type(m) is int and 0 <= m < self.merchants:
+            return self._merchants[m]
+        if isinstance(m, bool) or not isinstance(m, np.integer) or not 0 <= m < self.merchants:
             raise MarketError(f"unknown merchant {m!r} (this world has merchants 0 to {self.merchants - 1})")
         return self._merchants[m]
 
@@ -424,7 +430,7 @@ class World:
         """An independent world in the same state; catalog, timelines and finished history are shared."""
         other = World.__new__(World)
         other.__dict__.update(self.__dict__)
-        other._stock = self._stock.copy()
+        other._stock, other._full = self._stock.copy(), set()
         other._view = None
         other._supply = [None if s is None else s.copy() for s in self._supply]
         other._shelf_views = self._shelf_views.copy()
@@ -627,6 +633,21 @@ class World:
     # --- reads: market
 
     def _stock_of(self, indices: Ints) -> Ints:
+        if len(indices) > _FEW:
+            return self._stock_of_many(indices)
+        full, lines, stock = self._full, self.timelines, []
+        for product in indices.tolist():
+            line = lines.line(product)
+            if product in full:
+                quantity = line.max_stock
+            else:
+                quantity = self._stock_at(product, line, self.t)
+                if quantity == line.max_stock:
+                    full.add(product)
+            stock.append(quantity)
+        return np.array(stock, dtype=np.int64)
+
+    def _stock_of_many(self, indices: Ints) -> Ints:
         catalog, touched = self.catalog, self._stock
         quantity: Ints = catalog.initial_stock[indices]
         since = np.zeros(len(indices), dtype=np.int64)
