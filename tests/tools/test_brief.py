@@ -179,9 +179,8 @@ def test_own_role_and_goals() -> None:
 
 
 FORBIDDEN = (
-    r"simulat|benchmark|evaluat|\bseed|\btest\b|\bscore[sd]? by|hazard|probabilit|chance|elasticit|margin|markup|"
-    r"mark-up|competitor|other merchant|rival|empty slot|\bcap\b|\bcapped|168 to 672|profitable|recommend|should|"
-    r"cheap|advice|trust"
+    r"simulat|benchmark|evaluat|\bseed|\btest\b|hazard|probabilit|chance|elasticit|margin|markup|mark-up|"
+    r"competitor|other merchant|rival|empty slot|\bcap\b|\bcapped|profitable|recommend|should|cheap|advice|trust"
 )
 
 
