@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -98,7 +99,7 @@ class Yardstick:
 
 
 def refill(scenario: Scenario, orders: list[int], pause: Pause, *, cold: bool = False) -> None:
-    """A bare year: in every window delist what suppliers withdrew, then list by index until the shelf is full."""
+    """A bare year: in each window delist what suppliers withdrew, list by index until the shelf is full."""
     if cold:
         clear_caches()
     world = World(scenario, SEED)
@@ -232,16 +233,28 @@ def resident_megabytes(scenario: str) -> float | None:
 
 def print_resident(scenario: str) -> None:
     """Play a rule-based year and print the largest resident memory of this process in megabytes."""
-    try:
-        import resource
-    except ImportError:  # not every system has it
-        return
     env = _make(load_scenario(scenario))
     run_episode(env, RuleBasedPolicy(), seed=SEED)
     env.reset(seed=SEED)
     env.step([_search("ceramic")])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(peak / (2**20 if sys.platform == "darwin" else 2**10))
+    peak = _peak_bytes()
+    if peak is not None:
+        print(peak / 2**20)
+
+
+def _peak_bytes() -> int | None:
+    """Largest resident memory of this process so far."""
+    with suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    with suppress(ImportError):
+        import resource
+
+        # Not the first choice: on Linux it starts from the size of the parent process.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return None
 
 
 def _make(scenario: Scenario, **settings: Any) -> Any:

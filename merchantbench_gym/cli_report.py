@@ -161,12 +161,17 @@ def show_bench(outcome: Mapping[str, Any]) -> None:
     for heading in ("measured", "must", "goal", "orders"):
         table.add_column(heading, justify="right")
     for row in outcome["rows"]:
-        value, unit = row["value"], row["unit"]
-        style = GOOD if value <= row["goal"] else "yellow" if value <= row["must"] else BAD
-        shown = Text(f"{value:.2f} {unit}" if value < 10 else f"{value:.1f} {unit}", style=style)
         orders = "" if row["orders"] is None else f"{row['orders']:,}"
-        table.add_row(row["name"], shown, f"{row['must']:g}", f"{row['goal']:g}", orders)
+        table.add_row(row["name"], _measured(row), f"{row['must']:g}", f"{row['goal']:g}", orders)
     Console(highlight=False).print(table)
+
+
+def _measured(row: Mapping[str, Any]) -> Text:
+    value, unit = row["value"], row["unit"]
+    if value is None:
+        return Text(UNKNOWN)
+    style = GOOD if value <= row["goal"] else "yellow" if value <= row["must"] else BAD
+    return Text(f"{value:.{2 if value < 10 else 1}f} {unit}", style=style)
 
 
 def _small_table(title: str, first: str, *numbers: str) -> Table:

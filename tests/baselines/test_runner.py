@@ -369,7 +369,13 @@ def test_an_undone_turn_is_not_counted(env: Any) -> None:
 def test_listeners_do_not_pile_up(env: Any) -> None:
     added: list[Any] = []
     bare = env.unwrapped
-    add, bare.add_listener = bare.add_listener, lambda f: (added.append(f), add(f))
+    add = bare.add_listener
+
+    def watch(listener: Any) -> None:
+        added.append(listener)
+        add(listener)
+
+    bare.add_listener = watch
     for seed in range(3):
         run_episode(env, PassivePolicy(), seed=seed)
     assert len(added) == 1

@@ -111,7 +111,7 @@ def test_a_finished_run_is_valid() -> None:
 
 
 def test_figures_are_those_of_the_market() -> None:
-    env = gymnasium.make("MerchantBenchMonth-v0")
+    env: Any = gymnasium.make("MerchantBenchMonth-v0")
     record = result_record(run_episode(env, RuleBasedPolicy(), seed=3))
     world = env.unwrapped.session.world
     metrics = world.metrics(0)
