@@ -400,10 +400,21 @@ class Session:
         waiting = [m for m, seat in enumerate(self._seats) if seat.phase in ("deciding", "waiting")]
         if waiting:
             raise RuntimeError(f"merchants {waiting} have not ended their step")
+        # An interrupted hour cannot be continued, so the world goes back to where it stood.
+        backup, seats = self.world.clone(), self._seats
+        before = self.window, self.window_t, self.finished, self._denied, self._digest
+        try:
+            self._run_clock()
+        except BaseException:
+            self.world, self._seats = backup, seats
+            self._views = [MerchantView(backup, m) for m in range(backup.merchants)]
+            self.window, self.window_t, self.finished, self._denied, self._digest = before
+            raise
+
+    def _run_clock(self) -> None:
         world = self.world
         playing = [m for m, seat in enumerate(self._seats) if seat.phase == "done"]
-        closings = {m: self._closing(m) for m in playing}
-        self._digest = None
+        closings = [self._closing(m) for m in playing]
         target = (self.window + 1) * world.scenario.run.activation_period
         if target < world.horizon:
             world.advance(target)
@@ -412,14 +423,16 @@ class Session:
         for m in playing:
             if not world.alive(m) and not world.done(m):
                 world.wind_down(m)
-        going = [m for m in playing if not world.done(m)]
-        if going:
+        self.finished = world.finished
+        if not self.finished:
             self.window += 1
             self.window_t = target
             self._deny()
-        for m in playing:
-            self._turn_page(m, m in going, *closings[m])
-        self.finished = not going
+        seats = self._seats.copy()
+        for m, closing in zip(playing, closings, strict=True):
+            seats[m] = self._next_seat(m, *closing)
+        self._seats = seats
+        self._digest = None
 
     def _closing(self, merchant: int) -> tuple[RiskSets, int]:
         """Return risk sets and net assets of a merchant as its window closes."""
@@ -427,19 +440,16 @@ class Session:
         risks = risk_sets(self._views[merchant]) if seat.touched else seat.book.risks_at_open
         return risks, self.world.net_assets(merchant)
 
-    def _turn_page(self, merchant: int, going: bool, risks: RiskSets, net_assets: int) -> None:
-        """Open the merchant's next window, or close its book at its final hour."""
-        seat, view = self._seats[merchant], self._views[merchant]
+    def _next_seat(self, merchant: int, risks: RiskSets, net_assets: int) -> Seat:
+        """Return the seat in the next window, or the final one, whose book ends at the final hour."""
+        seat, going = self._seats[merchant], not self.world.done(merchant)
         open_t = self.window_t if going else self._final_hour(merchant)
-        now = risk_sets(view)
+        now = risk_sets(self._views[merchant])
         shelf = self._shelf(merchant) if seat.touched or not going else seat.book.shelf
-        seat.book = WindowBook(seat.window_t, open_t, shelf, risks, now, net_assets)
-        seat.touched = False
+        book = WindowBook(seat.window_t, open_t, shelf, risks, now, net_assets)
         if going:
-            seat.phase, seat.window, seat.window_t, seat.used = "deciding", self.window, self.window_t, 0
-            seat.older, seat.receipts = seat.receipts, {}
-        else:
-            seat.phase = "closed"
+            return Seat("deciding", self.window, self.window_t, 0, False, book, {}, seat.receipts)
+        return Seat("closed", seat.window, seat.window_t, seat.used, False, book, seat.receipts, seat.older)
 
     def _final_hour(self, merchant: int) -> int:
         hour = self.world.final_hour(merchant)

@@ -425,3 +425,43 @@ def test_shop_that_closes_while_others_trade_is_wound_down() -> None:
     finish(session)
     assert session.end_reason(0) == "horizon"
     assert (session.world.net_assets(1), session.text(1)) == (before, text)
+
+
+# --- interrupts ---
+
+
+@pytest.mark.parametrize("where", ["world", "denied"])
+def test_an_interrupted_clock_has_not_run(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = Counter()
+    sessions = [opened(merchants=2, providers=[p]) for p in (provider, Counter())]
+    for session in sessions:
+        play(session, listing(*on_offer(session, 50), price=10.0))
+        end(session)
+        play(session, END)
+        play(session, END, merchant=1)
+    session, other = sessions
+    state = session.snapshot()
+
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if where == "world":
+            # In the middle of the hours: the orders of some have been made.
+            calls = iter([None] * 5)
+            serve = type(session.world)._serve_all
+            patch.setattr(
+                type(session.world),
+                "_serve_all",
+                lambda *a: serve(*a) if next(calls, 0) is None else interrupt(),
+            )
+        else:
+            patch.setattr(provider, "denied", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.advance()
+    assert session.snapshot() == state
+    assert session.phase(0) == "done" and session.window == 1
+    for each in sessions:
+        each.advance()
+    assert session.snapshot() == other.snapshot()
+    assert session.observe(0) == other.observe(0)
