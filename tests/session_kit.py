@@ -16,7 +16,7 @@ from merchantbench_gym.tools.calls import normalise
 from merchantbench_gym.tools.registry import Tool
 from merchantbench_gym.tools.results import ToolError
 
-END = ("end_of_step", {})
+END: tuple[str, Any] = ("end_of_step", {})
 
 
 def world(overrides: Mapping[str, Any] | None = None, *, seed: int = 1, merchants: int = 1) -> World:

@@ -23,7 +23,7 @@ from tests.session_kit import (
     world,
 )
 
-QUERY = ("query_balance", {})
+QUERY: tuple[str, Any] = ("query_balance", {})
 
 
 # --- phases and clock ---

@@ -11,6 +11,7 @@ import pytest
 from merchantbench_gym.market.world import MarketError
 from merchantbench_gym.session import Session, Turn, TurnRefused
 from merchantbench_gym.tools.calls import Call, normalise
+from merchantbench_gym.tools.turns import not_deciding
 from tests.session_kit import (
     END,
     Counter,
@@ -27,7 +28,7 @@ from tests.session_kit import (
     world,
 )
 
-QUERY = ("query_balance", {})
+QUERY: tuple[str, Any] = ("query_balance", {})
 
 
 def refusal(act: Callable[[], Any]) -> TurnRefused:
@@ -166,6 +167,16 @@ def test_ended_merchant_is_refused_without_charge() -> None:
     error = refusal(lambda: play(session, QUERY, merchant=0))
     assert (error.code, error.phase, error.turns_left) == ("not_deciding", "done", 0)
     assert session.snapshot() == state and session.world.t == 0
+
+
+def test_answers_of_an_ended_merchant_name_every_call() -> None:
+    entries = [{"id": "a", "name": "x"}, {"name": "y"}]
+    assert [(r["tool_call_id"], r["name"]) for r in not_deciding(normalise(entries))] == [
+        ("a", "x"), ("auto_1", "y"),
+    ]  # fmt: skip
+    assert not_deciding(normalise([])) == []
+    (nameless,) = not_deciding(normalise("garbage"))
+    assert nameless["tool_call_id"] == "" and "not_deciding" in nameless["content"]
 
 
 def test_run_finished() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from merchantbench_gym.tools.control import END_OF_STEP
-from merchantbench_gym.tools.registry import MAX_ERRORS, invalid_arguments
+from merchantbench_gym.tools.registry import MAX_ERRORS, invalid_arguments, path_text
 from merchantbench_gym.tools.results import ToolError, canonical, dumps, echo, failure
 
 MAX_ENTRIES: Final = 1024
@@ -293,6 +293,8 @@ def _argument_text(text: str) -> tuple[dict[str, Any] | None, ToolError | None, 
             return {}, None, ""
         if not isinstance(value, dict):
             return None, _not_an_object(), text
+        if text.isascii() and "\\u" not in text and text.count("{") + text.count("[") <= MAX_DEPTH:
+            return value, None, ""  # neither surrogates nor depth to look for
         arguments, problems = _plain_object(value)
     except _NotJSON as error:
         return None, _invalid_json(str(error)), text
@@ -377,12 +379,16 @@ def _parse(text: str) -> Any:
 # --- plain data ------------------------------------------------------------------------------------------
 
 
+Path = tuple[int | str, ...]
+
+
 class _Copier:
     """Copies a value into plain JSON data, collecting what cannot be copied.
 
     Attributes:
         problems: At most 20 problems found.
-        size: Rough number of characters of the copy as JSON.
+        size: Rough number of characters of the copy as JSON: off by a factor of six at most in both
+            directions, see the places that compare it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -390,63 +396,59 @@ class _Copier:
         self.size = 0
         self.limit = limit
 
-    def refuse(self, path: str, message: str) -> None:
+    def refuse(self, path: Path, message: str) -> None:
         if len(self.problems) < MAX_ERRORS:
-            self.problems.append({"path": path, "message": message})
+            self.problems.append({"path": path_text(path), "message": message})
 
-    def weigh(self, characters: int) -> None:
-        # Off by a factor of six at most in both directions, see the two places that compare it.
-        self.size += characters
-        if self.size > 8 * self.limit:
-            raise _TooLarge
-
-    def copy(self, value: Any, path: str, depth: int) -> Any:
-        self.weigh(4)
+    def copy(self, value: Any, path: Path) -> Any:
         if isinstance(value, np.generic):
             value = value.item()
-        if value is None or isinstance(value, (bool, str)):
-            return self.text(str(value), path) if isinstance(value, str) else value
+        self.size += 4
+        if isinstance(value, str):
+            self.size += len(value)
+            if not _has_surrogate(value):
+                return str(value)
+            return self.refuse(path, "must not hold a lone surrogate")
+        if value is None or isinstance(value, bool):
+            return value
         if isinstance(value, int):
-            return self.integer(int(value), path)
+            self.size += value.bit_length() // 3
+            if value.bit_length() < 3.3 * MAX_DIGITS:
+                return int(value)
+            return self.refuse(path, f"must have at most {MAX_DIGITS} digits")
         if isinstance(value, float):
-            self.weigh(20)
-            if math.isfinite(value):
-                return float(value)
-            self.refuse(path, "must be a finite number")
-            return None
-        if depth > MAX_DEPTH:
+            self.size += 20
+            return float(value) if math.isfinite(value) else self.refuse(path, "must be a finite number")
+        if len(path) >= MAX_DEPTH:
             raise _TooDeep
         if isinstance(value, (list, tuple)):
-            return [self.copy(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+            return self.array(value, path)
         if isinstance(value, Mapping):
-            return self.mapping(value, path, depth)
-        self.refuse(path, f"must be a JSON value, got a {echo(type(value).__name__)}")
-        return None
+            return self.mapping(value, path)
+        return self.refuse(path, f"must be a JSON value, got a {echo(type(value).__name__)}")
 
-    def text(self, value: str, path: str) -> str | None:
-        self.weigh(len(value))
-        if _has_surrogate(value):
-            self.refuse(path, "must not hold a lone surrogate")
-            return None
-        return value
+    def array(self, value: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
+        out = []
+        for i, item in enumerate(value):
+            out.append(self.copy(item, (*path, i)))
+            self.check()
+        return out
 
-    def integer(self, value: int, path: str) -> int | None:
-        self.weigh(value.bit_length() // 3)
-        if value.bit_length() > 3.3 * MAX_DIGITS:
-            self.refuse(path, f"must have at most {MAX_DIGITS} digits")
-            return None
-        return value
-
-    def mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
+    def mapping(self, value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for key, item in value.items():
             if not isinstance(key, str) or _has_surrogate(key):
-                place = f"{path}.{echo(key)}" if isinstance(key, str) else path
+                place = (*path, key) if isinstance(key, str) else path
                 self.refuse(place, "must have keys that are valid strings")
                 continue
-            self.weigh(len(key))
-            out[str(key)] = self.copy(item, f"{path}.{echo(key)}", depth + 1)
+            self.size += len(key)
+            out[str(key)] = self.copy(item, (*path, key))
+            self.check()
         return out
+
+    def check(self) -> None:
+        if self.size > 8 * self.limit:
+            raise _TooLarge
 
 
 def _plain_object(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:
@@ -459,7 +461,7 @@ def _plain_object(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[dict[s
     if not value:
         return {}, []
     copier = _Copier(MAX_ARGUMENT_CHARACTERS)
-    copy = copier.mapping(value, "$", 1)
+    copy = copier.mapping(value, ())
     if copier.size > MAX_ARGUMENT_CHARACTERS // 8 and len(dumps(copy)) > MAX_ARGUMENT_CHARACTERS:
         raise _TooLarge
     return copy, copier.problems
@@ -473,7 +475,7 @@ def plain_json(value: Any, limit: int) -> Any:
     """
     copier = _Copier(limit)
     try:
-        copy = copier.copy(value, "$", 1)
+        copy = copier.copy(value, ())
     except (_TooLarge, _TooDeep):
         raise ValueError("too large or nested too deep") from None
     if copier.problems:

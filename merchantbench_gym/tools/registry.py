@@ -213,7 +213,8 @@ def _flatten(node: Any, definitions: Mapping[str, Any]) -> Any:
 # --- messages --------------------------------------------------------------------------------------------
 
 
-def _path(location: Iterable[int | str]) -> str:
+def path_text(location: Iterable[int | str]) -> str:
+    """Return a place in the arguments as text: `$`, `$.field`, `$.items[3].sale_price`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{echo(step)}" for step in location)
     return "$" + "".join(steps)
 
@@ -399,7 +400,7 @@ class Tool:
             else:
                 template = _MESSAGES.get(kind, "is not a valid value, got {v}")
                 message = template.format(v=_shown(entry["input"]), **context)
-            problems.append({"path": _path(location), "message": message})
+            problems.append({"path": path_text(location), "message": message})
         return problems
 
     def _unknown(self, location: tuple[int | str, ...]) -> str:

@@ -14,7 +14,7 @@ from merchantbench_gym.tools import dispatch
 from merchantbench_gym.tools.calls import TURN_RULES, Batch, Call, body_hash
 from merchantbench_gym.tools.context import WindowBook
 from merchantbench_gym.tools.observation import RISKS
-from merchantbench_gym.tools.results import ToolError
+from merchantbench_gym.tools.results import ToolError, dumps, failure
 
 MAX_RECORD_RAW: Final = 2_000
 
@@ -148,6 +148,18 @@ def rejected_outcomes(batch: Batch, code: str) -> list[dispatch.Outcome]:
         return [dispatch.failed(Call(0, "", "", None, batch.fault, batch.text), "", batch.fault)]
     fault = ToolError(code, TURN_RULES[code])
     return [dispatch.failed(call, "", fault) for call in batch.calls]
+
+
+def not_deciding(batch: Batch) -> list[dict[str, str]]:
+    """Answer an action of a merchant whose step has ended: no turn, no record.
+
+    Returns:
+        One result `tool_call_id, name, content` per call; one nameless result for an action that cannot be
+        read; none for an action without calls.
+    """
+    content = dumps(failure(ToolError("not_deciding", "your step in this window has ended")))
+    answered = [(call.id, call.name) for call in batch.calls] if batch.fault is None else [("", "")]
+    return [{"tool_call_id": i, "name": name, "content": content} for i, name in answered]
 
 
 def call_record(outcome: dispatch.Outcome) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_other_mappings_are_malformed(action: dict[str, Any]) -> None:
         frozenset(),
         np.zeros(2),
         object(),
-        (x for x in ()),
+        iter("x"),
         range(3),
     ],
 )
@@ -267,7 +267,7 @@ def test_longest_id() -> None:
 # Rows 17, 18
 
 
-NOTHING = [{}, *({"arguments": value} for value in (None, "", " \n", "null", "{}", {}))]
+NOTHING: list[dict[str, Any]] = [{}, *({"arguments": value} for value in (None, "", " \n", "null", "{}", {}))]
 
 
 @pytest.mark.parametrize("arguments", NOTHING)
@@ -320,7 +320,8 @@ def test_arguments_that_are_no_object(arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "path"),
     [
-        ({"a": "\ud800"}, "$.a"), ('{"a": "\\ud800"}', "$.a"), ({"a": [1, {"b": "x\udfff"}]}, "$.a[1].b"),
+        ({"a": "\ud800"}, "$.a"), ('{"a": "\\ud800"}', "$.a"), ('{"a": "\ud800"}', "$.a"),
+        ({"a": [1, {"b": "x\udfff"}]}, "$.a[1].b"),
         ({"a": float("nan")}, "$.a"), ({"a": [float("inf")]}, "$.a[0]"), ({"a": np.float64("nan")}, "$.a"),
         ({"a": object()}, "$.a"), ({"a": b"x"}, "$.a"), ({"a": {1}}, "$.a"), ({"a": np.zeros(2)}, "$.a"),
         ({7: 1}, "$"), ({"a": {None: 1}}, "$.a"), ({"a\ud800": 1}, "$.a\ufffd"), ({"a": 10**2000}, "$.a"),
