@@ -106,7 +106,6 @@ class Session:
         if limit < 1:
             raise ValueError(f"max_turns_per_window must be at least 1, got {limit}")
         self.turns_limit: int = limit
-        self.world = world
         self.providers: list[ToolProvider] = []
         self.listeners: list[Listener] = list(listeners)
         self.window = 0
@@ -117,7 +116,7 @@ class Session:
         self._owner: dict[str, ToolProvider] = {}
         self._denied: frozenset[str] = frozenset()
         self._digest: str | None = None
-        self._views = [MerchantView(world, m) for m in range(world.merchants)]
+        self._adopt(world)
         nothing = WindowBook(-1, 0, (), _NO_RISKS, _NO_RISKS, 0)
         self._seats = [Seat("waiting", 0, 0, 0, False, nothing, {}, {}) for _ in self._views]
         for provider in providers:
@@ -406,8 +405,8 @@ class Session:
         try:
             self._run_clock()
         except BaseException:
-            self.world, self._seats = backup, seats
-            self._views = [MerchantView(backup, m) for m in range(backup.merchants)]
+            self._adopt(backup)
+            self._seats = seats
             self.window, self.window_t, self.finished, self._denied, self._digest = before
             raise
 
@@ -469,11 +468,14 @@ class Session:
 
     # --- copies ---
 
+    def _adopt(self, world: World) -> None:
+        self.world = world
+        self._views = [MerchantView(world, m) for m in range(world.merchants)]
+
     def clone(self) -> Session:
         """Return an independent session in the same state, with cloned providers and without listeners."""
         twin = copy.copy(self)
-        twin.world = self.world.clone()
-        twin._views = [MerchantView(twin.world, m) for m in range(twin.world.merchants)]
+        twin._adopt(self.world.clone())
         twin._seats = [seat.copy() for seat in self._seats]
         twin.listeners = []
         twin.providers, twin._registry, twin._owner = [], self._base, {}
@@ -508,14 +510,13 @@ class Session:
         """
         head, blobs = self._opened(bytes(data))
         seats = [seat_from(item) for item in head["seats"]]
-        before = [provider.snapshot() for provider in self.providers]
-        world_before = self.world.snapshot()
+        before, backup = [provider.snapshot() for provider in self.providers], self.world.clone()
         try:
             self.world.restore(blobs[0])
             for provider, blob in zip(self.providers, blobs[1:], strict=True):
                 provider.restore(blob)
         except BaseException:
-            self.world.restore(world_before)
+            self._adopt(backup)
             for provider, blob in zip(self.providers, before, strict=True):
                 provider.restore(blob)
             raise

@@ -468,6 +468,27 @@ def test_unfit_snapshots_change_nothing() -> None:
         assert session.snapshot() == state
 
 
+def test_a_provider_that_cannot_restore_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = Counter(), Counter()
+    bad.tools = []
+    session = opened(SHORT, providers=[good, bad])
+    early = session.snapshot()
+    play(session, ("bump", {}), listing(*on_offer(session, 3)))
+    end(session)
+    state = session.snapshot()
+
+    def fail_once(data: bytes) -> None:
+        monkeypatch.undo()
+        raise OSError
+
+    monkeypatch.setattr(bad, "restore", fail_once)
+    with pytest.raises(OSError):
+        session.restore(early)
+    assert session.snapshot() == state
+    session.restore(early)
+    assert session.snapshot() == early
+
+
 def test_arguments_handed_to_a_session_stay_as_they_are() -> None:
     session = opened()
     batch = normalise([{"name": "query_balance", "arguments": {"x": [1]}}])
