@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from merchantbench_gym.market.calendar import date_of, day_of, hour_of, stamp
 from merchantbench_gym.market.orders import STATUSES
-from merchantbench_gym.tools.results import money, rounded
+from merchantbench_gym.tools.numbers import hundredths
+from merchantbench_gym.tools.results import money
 from merchantbench_gym.tools.words import WORDS
 
 if TYPE_CHECKING:
@@ -187,9 +188,9 @@ def _money(view: MerchantView, book: WindowBook) -> dict[str, dict[str, float]]:
 def _shop(view: MerchantView) -> dict[str, Any]:
     rating = view.rating()
     return {
-        "score": rounded(rating.rating, 2),
+        "score": hundredths(rating.rating),
         "stars": rating.stars,
-        "demand_multiplier": rounded(rating.multiplier, 2),
+        "demand_multiplier": hundredths(rating.multiplier),
         "rated_orders": rating.rated_orders,
         "published_day": rating.published_day,
     }

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from merchantbench_gym.tools.view import PublicCatalog
 
@@ -166,34 +166,15 @@ def page_of(products: IntArray, keys: Sequence[IntArray], start: int, stop: int)
     """
     if start >= len(products):
         return products[:0]
-    combined: Any = np.zeros(len(products), np.int64)
-    for key in (*keys, products):
+    # All keys in one integer, whose last digits are the product itself.
+    base = int(products.max()) + 1
+    combined: Any = 0
+    for key in keys:
         combined = combined * (int(key.max()) + 1) + key
+    combined = combined * base + products
     if stop < len(products):
         # Only the head of the order is wanted: cut it off before sorting it.
-        head = np.argpartition(combined, stop - 1)[:stop]
-        products, combined = products[head], combined[head]
-    return products[np.argsort(combined)[start:stop]]
-
-
-def half_even(numerators: npt.ArrayLike, divisor: int) -> IntArray:
-    """Integer quotients rounded to the nearest, ties to even.
-
-    Args:
-        numerators: Integers.
-        divisor: A positive integer.
-
-    Returns:
-        The quotients.
-    """
-    whole, rest = np.divmod(np.asarray(numerators, np.int64), divisor)
-    up = (2 * rest > divisor) | ((2 * rest == divisor) & (whole & 1 == 1))
-    quotients: IntArray = whole + up
-    return quotients
-
-
-def lazily(kept: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
-    """A value kept under a name, made at the first use."""
-    if name not in kept:
-        kept[name] = make()
-    return kept[name]
+        combined = np.partition(combined, stop - 1)[:stop]
+    combined.sort()
+    page: IntArray = combined[start:stop] % base
+    return page

@@ -10,16 +10,15 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from merchantbench_gym.market.money import accept_price
+from merchantbench_gym.tools.numbers import half_even, hundredths
 from merchantbench_gym.tools.pages import SHELF_PAGE, Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
-from merchantbench_gym.tools.results import money, rounded
-from merchantbench_gym.tools.search import half_even
+from merchantbench_gym.tools.results import money
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from merchantbench_gym.tools.context import Context
-    from merchantbench_gym.tools.view import MerchantView
 
 MAX_ITEMS = 100
 
@@ -245,14 +244,6 @@ def shown_age(hours: npt.NDArray[np.int64]) -> list[float]:
     return days
 
 
-def shown_rating(view: MerchantView, product: int) -> float:
-    """Listing rating to two decimals."""
-    rating = view.listing_rating(product)
-    near = rating * 1000
-    # Only a third decimal of 5 and nothing after it can be a tie of the decimal form.
-    return rounded(rating, 2) if abs(near - round(near)) < 1e-6 else round(rating, 2)
-
-
 @tool(kind="READ", examples=[{}, {"page": 1, "page_size": 20}])
 def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHELF_PAGE) -> dict[str, Any]:
     """Show the shelf with prices, supply state and lifetime results.
@@ -300,7 +291,7 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
                 sums.gross_profit / 100,
                 sums.net_profit / 100,
                 sums.fines / 100,
-                shown_rating(view, product),
+                hundredths(view.listing_rating(product)),
             ]
         )
     return {
@@ -372,7 +363,7 @@ def review_my_listings(
                 procured[product],
                 money(fines[product]),
                 totals[place].open_orders,
-                shown_rating(view, product),
+                hundredths(view.listing_rating(product)),
             ]
         )
     return {

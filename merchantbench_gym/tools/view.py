@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from merchantbench_gym.tools.search import half_even
+from merchantbench_gym.tools.numbers import half_even
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,12 +196,14 @@ class MerchantView:
     shelf.
     """
 
-    __slots__ = ("_merchant", "_world", "catalog")
+    __slots__ = ("_merchant", "_offers", "_world", "catalog")
 
     def __init__(self, world: World, merchant: int) -> None:
         """Bind a view to a merchant of a world."""
         self._world = world
         self._merchant = merchant
+        # The market patches one set of arrays as the clock runs, so its frozen face is made once.
+        self._offers: tuple[object, Offers] | None = None
         self.catalog: PublicCatalog = public_catalog(world.catalog)
 
     @property
@@ -242,7 +244,10 @@ class MerchantView:
     def offers(self) -> Offers:
         """Supplier price, availability and ship hours of all products now."""
         whole = self._world.catalog_view()
-        return Offers(_frozen(whole.price), _frozen(whole.listed), _frozen(whole.ship_hours))
+        if self._offers is None or self._offers[0] is not whole:
+            frozen = Offers(_frozen(whole.price), _frozen(whole.listed), _frozen(whole.ship_hours))
+            self._offers = (whole, frozen)
+        return self._offers[1]
 
     def stock(self, products: IntArray | Sequence[int]) -> IntArray:
         """Stock of products now, refilled up to now and frozen while withdrawn."""

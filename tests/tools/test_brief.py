@@ -180,7 +180,7 @@ def test_own_role_and_goals() -> None:
 
 FORBIDDEN = (
     r"simulat|benchmark|evaluat|\bseed|\btest\b|hazard|probabilit|chance|elasticit|margin|markup|mark-up|"
-    r"competitor|other merchant|rival|empty slot|\bcap\b|\bcapped|profitable|recommend|should|cheap|advice|trust"
+    r"competitor|other merchant|rival|\bcap\b|\bcapped|profitable|recommend|should|cheap|advice|trust"
 )
 
 

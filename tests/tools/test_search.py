@@ -14,7 +14,6 @@ from merchantbench_gym.market.world import World
 from merchantbench_gym.scenario import load_scenario
 from merchantbench_gym.tools.search import (
     TextIndex,
-    half_even,
     index_terms,
     page_of,
     query_terms,
@@ -179,7 +178,3 @@ def test_pages_are_slices_of_the_sorted_whole(pairs: list[tuple[int, int]], star
     second = np.array([b for _, b in pairs], dtype=np.int64)
     whole = products[np.lexsort((products, second, first))].tolist()
     assert page_of(products, (first, second), start, start + size).tolist() == whole[start : start + size]
-
-
-def test_half_even_rounds_ties_to_even() -> None:
-    assert half_even([5, 15, 25, 14, 16, -5, 0], 10).tolist() == [0, 2, 2, 1, 2, 0, 0]
