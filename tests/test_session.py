@@ -225,6 +225,17 @@ def test_calls_fail_alone_with_their_code() -> None:
     assert "query_balance" in contents(result)[0]["error"]["message"]
 
 
+def test_entries_that_are_no_calls_fail_alone() -> None:
+    session = opened()
+    result = session.submit(0, Turn(batch=normalise(["x", {"name": "query_balance", "id": "a"}])))
+    assert errors(result) == ["malformed_action", ""]
+    assert contents(result)[0]["error"]["path"] == "$[0]"
+    assert [(r["tool_call_id"], r["name"]) for r in result.results] == [
+        ("auto_0", ""),
+        ("a", "query_balance"),
+    ]
+
+
 def test_unreadable_values_and_schema_problems_are_reported_together() -> None:
     session = opened()
     items = [

@@ -274,7 +274,7 @@ def _arguments(value: Any) -> tuple[dict[str, Any] | None, ToolError | None, str
     if not isinstance(value, Mapping):
         return None, _not_an_object(), ""
     try:
-        arguments, problems = _plain_object(value)
+        arguments, problems = _plain_object(value, MAX_ARGUMENT_CHARACTERS)
     except _TooLarge:
         return None, _whole(f"must have at most {MAX_ARGUMENT_CHARACTERS} characters as JSON"), ""
     except _TooDeep:
@@ -295,13 +295,12 @@ def _argument_text(text: str) -> tuple[dict[str, Any] | None, ToolError | None, 
             return None, _not_an_object(), text
         if text.isascii() and "\\u" not in text and text.count("{") + text.count("[") <= MAX_DEPTH:
             return value, None, ""  # neither surrogates nor depth to look for
-        arguments, problems = _plain_object(value)
+        # Numbers may be longer written out than they were in the text; only the text has a limit.
+        arguments, problems = _plain_object(value, 64 * MAX_ARGUMENT_CHARACTERS)
     except _NotJSON as error:
         return None, _invalid_json(str(error)), text
     except _TooDeep:
         return None, _invalid_json(f"nested more than {MAX_DEPTH} deep"), text
-    except _TooLarge:
-        return None, _whole(f"must have at most {MAX_ARGUMENT_CHARACTERS} characters as JSON"), text
     return arguments, invalid_arguments(problems) if problems else None, ""
 
 
@@ -451,7 +450,7 @@ class _Copier:
             raise _TooLarge
 
 
-def _plain_object(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _plain_object(value: Mapping[Any, Any], limit: int) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Copy an arguments object; returns the copy and the problems found.
 
     Raises:
@@ -460,9 +459,9 @@ def _plain_object(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[dict[s
     """
     if not value:
         return {}, []
-    copier = _Copier(MAX_ARGUMENT_CHARACTERS)
+    copier = _Copier(limit)
     copy = copier.mapping(value, ())
-    if copier.size > MAX_ARGUMENT_CHARACTERS // 8 and len(dumps(copy)) > MAX_ARGUMENT_CHARACTERS:
+    if copier.size > limit // 8 and len(dumps(copy)) > limit:
         raise _TooLarge
     return copy, copier.problems
 

@@ -59,10 +59,10 @@ def resolve(registry: Registry, denied: Collection[str], call: Call) -> Resolved
         return ToolError("unknown_tool", f"there is no tool with this name{hint}")
     if call.name in denied:
         return ToolError("tool_denied", "this tool is not available in this run")
-    if call.arguments is None:
-        return fault or ToolError("invalid_arguments", "there are no arguments", "$")
+    if fault is not None and call.arguments is None:
+        return fault
     try:
-        checked = tool.validate(call.arguments)
+        checked = tool.validate(call.arguments or {})
     except ToolError as error:
         return error if fault is None else _merged(fault, error)
     return (tool, checked) if fault is None else fault

@@ -267,7 +267,8 @@ def test_longest_id() -> None:
 # Rows 17, 18
 
 
-NOTHING: list[dict[str, Any]] = [{}, *({"arguments": value} for value in (None, "", " \n", "null", "{}", {}))]
+EMPTY: list[Any] = [None, "", " \n", "null", "{}", {}]
+NOTHING: list[dict[str, Any]] = [{}, *({"arguments": value} for value in EMPTY)]
 
 
 @pytest.mark.parametrize("arguments", NOTHING)
@@ -348,6 +349,12 @@ def test_objects_over_the_limit() -> None:
         assert call.fault is not None and (call.fault.code, call.fault.path) == ("invalid_arguments", "$")
     (call,) = normalise([flat(arguments={"a": "x" * (calls.MAX_ARGUMENT_CHARACTERS - 8)})]).calls
     assert call.fault is None
+
+
+def test_text_is_measured_as_it_stands() -> None:
+    text = '{"ü": [' + "1e15," * 400_000 + "0]}"
+    (call,) = normalise([flat(arguments=text)]).calls
+    assert call.fault is None and len(json.dumps(call.arguments)) > calls.MAX_ARGUMENT_CHARACTERS
 
 
 def test_numpy_scalars_and_tuples_are_read() -> None:

@@ -360,6 +360,89 @@ def bad_item(ctx: Any, *, items: list[Undescribed]) -> dict[str, Any]:
     return {}
 
 
+class Optional(BaseModel):
+    """One key may be missing.
+
+    Attributes:
+        price: Price.
+    """
+
+    price: float = 1.0
+
+
+class Nested(BaseModel):
+    """Not flat.
+
+    Attributes:
+        prices: Prices.
+    """
+
+    prices: list[float]
+
+
+def bad_optional_item(ctx: Any, *, items: list[Optional]) -> dict[str, Any]:
+    """Summary.
+
+    Args:
+        items: Lines.
+    """
+    return {}
+
+
+def bad_nested_item(ctx: Any, *, items: list[Nested]) -> dict[str, Any]:
+    """Summary.
+
+    Args:
+        items: Lines.
+    """
+    return {}
+
+
+def bad_choices(ctx: Any, *, page: Literal[1, "a"] = 1) -> dict[str, Any]:
+    """Summary.
+
+    Args:
+        page: Page.
+    """
+    return {}
+
+
+def bad_scalar(ctx: Any, *, page: list[int] = []) -> dict[str, Any]:  # noqa: B006
+    """Summary.
+
+    Args:
+        page: Page.
+    """
+    return {}
+
+
+def bad_bare(ctx: Any, *, page=1) -> dict[str, Any]:  # type: ignore[no-untyped-def]
+    """Summary.
+
+    Args:
+        page: Page.
+    """
+    return {}
+
+
+def bad_entry(ctx: Any) -> dict[str, Any]:
+    """Summary.
+
+    Args:
+        page: Page.
+    """
+    return {}
+
+
+def bad_signature(*, page: int = 1) -> dict[str, Any]:
+    """Summary.
+
+    Args:
+        page: Page.
+    """
+    return {}
+
+
 def fine(ctx: Any, *, page: int) -> dict[str, Any]:
     """Summary.
 
@@ -380,6 +463,13 @@ def fine(ctx: Any, *, page: int) -> dict[str, Any]:
         (bad_default, [{}], "go together"),
         (bad_docstring, [{}], "no docstring"),
         (bad_item, [{"items": []}], "no description"),
+        (bad_optional_item, [{"items": []}], "must be required"),
+        (bad_nested_item, [{"items": []}], "must be flat"),
+        (bad_choices, [{}], "all strings or all integers"),
+        (bad_scalar, [{}], "must be a scalar"),
+        (bad_bare, [{}], "no annotation"),
+        (bad_entry, [{}], "unknown parameters page"),
+        (bad_signature, [{}], "first parameter must be ctx"),
         (fine, [{}], "bad example"),
         (fine, [], "at least one example"),
     ],
