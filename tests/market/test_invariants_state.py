@@ -1,0 +1,583 @@
+"""Invariants of state: determinism, chunking, reads, clones, snapshots, caches, isolation, wind-down."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from market_driving import SEED, all_orders, busy, list_first, outcome, play, random_actions, scenarios, world
+
+from merchantbench_gym.market import clear_caches, draws
+from merchantbench_gym.market.catalog import CATEGORIES
+from merchantbench_gym.market.codec import seal, unseal
+from merchantbench_gym.market.orders import UNSET, Order
+from merchantbench_gym.market.world import MarketError, World
+from merchantbench_gym.scenario import Scenario, load_scenario
+
+RUNS = settings(max_examples=15)
+HERE = Path(__file__).parent
+
+
+def read_everything(market: World) -> list[Any]:
+    """Call every read of a world."""
+    some = [3, 0, 7]
+    found: list[Any] = [
+        market.products(),
+        market.products(some),
+        market.stock(some),
+        market.products_at(some, market.t // 2),
+    ]
+    found += [market.supplier_events(range(market.catalog.size), 0, market.t), market.catalog.titles[:3]]
+    found += [market.digest(), market.snapshot(), market.catalog.products_of(1), market.finished]
+    if market.t >= 23:
+        found.append(market.potential(some, 1))
+    for m in range(market.merchants):
+        numbers = range(1, market.order_count(m) + 1)
+        found += [market.order(m, number) for number in numbers]
+        found += [market.penalties(m, number) for number in numbers]
+        found += [
+            market.orders(m),
+            market.open_orders(m),
+            market.transitions(m, -1, market.t),
+            market.shelf(m),
+        ]
+        found += [
+            market.metrics(m),
+            market.day_records(m),
+            market.rating(m),
+            market.accounts(m),
+            market.terms(m),
+        ]
+        found += [market.listing_rating(m, 3), market.product_totals(m, 3), market.status_counts(m)]
+        found += [
+            market.counters(m),
+            market.sale_price(m, 3),
+            market.alive(m),
+            market.done(m),
+            market.end_reason(m),
+        ]
+        privileged = market.privileged()
+        found += [privileged.evidence(m), privileged.timeline(2, market.t + 50)]
+        if market.t + 1 < market.horizon:
+            found.append(privileged.expected_orders(m, market.t + 1))
+    return found
+
+
+def spoil(value: Any) -> None:
+    """Overwrite every mutable part of a returned object."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            value[...] = 1
+    elif isinstance(value, dict):
+        value.clear()
+    elif isinstance(value, list):
+        for item in value:
+            spoil(item)
+        value.clear()
+    elif isinstance(value, tuple):
+        for item in value:
+            spoil(item)
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+from market_driving import play, busy
+market = busy(5, 2)
+if {shuffle}:
+    import random
+    order = list(range(market.catalog.size))
+    random.Random(3).shuffle(order)
+    for product in order:
+        market.timelines.ensure(100 + product * 10)
+        market.products([product]); market.catalog.title(product); market.catalog.curves([product], product)
+print(play(market, 8).digest())
+"""
+
+
+@pytest.mark.slow
+def test_inv16_determinism_in_other_processes() -> None:
+    expected = play(busy(5, 2), 8).digest()
+    for hash_seed, shuffle in (("0", False), ("1", False), ("random", True)):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(here=str(HERE), shuffle=shuffle)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
+
+
+def test_inv16_query_order() -> None:
+    expected = play(busy(5, 2), 8).digest()
+    for seed in range(3):
+        clear_caches()
+        market = busy(5, 2)
+        order = list(range(market.catalog.size))
+        random.Random(seed).shuffle(order)
+        for product in order:
+            market.timelines.ensure(100 + product * 10)
+            market.products([product])
+        assert play(market, 8).digest() == expected
+
+
+@given(scenarios(days=3), SEED, SEED, st.lists(st.integers(1, 30), min_size=1, max_size=12))
+@RUNS
+def test_inv17_chunking(scenario: Scenario, seed: int, script: int, steps: list[int]) -> None:
+    whole, split = World(scenario, seed, 2), World(scenario, seed, 2)
+    for market in (whole, split):
+        rng = random.Random(script)
+        for m in range(2):
+            for _ in range(3):
+                random_actions(market, m, rng, 10)
+    end = min(sum(steps), scenario.horizon_hours - 1)
+    whole.advance(end)
+    for step in steps:
+        if not split.finished:
+            split.advance(min(end, split.t + step))
+    assert split.snapshot() == whole.snapshot()
+    if not whole.finished:
+        whole.advance()
+        while not split.finished:
+            split.advance(split.t + 1)
+        assert split.snapshot() == whole.snapshot()
+        assert split.t == whole.t
+
+
+@given(scenarios(days=2), SEED, SEED)
+@RUNS
+def test_inv17_shelf_undo(scenario: Scenario, seed: int, script: int) -> None:
+    market = World(scenario, seed, 2)
+    rng = random.Random(script)
+    for _ in range(3):
+        for m in range(2):
+            random_actions(market, m, rng, 8)
+        before, token = market.digest(), market.shelf_token(0)
+        shelf = [column.tolist() for column in market.shelf(0)]
+        random_actions(market, 0, rng, 10)
+        market.shelf_undo(token)
+        assert market.digest() == before
+        random_actions(market, 0, rng, 10)
+        inner = market.shelf_token(0)
+        changed = market.digest()
+        random_actions(market, 0, rng, 10)
+        market.shelf_undo(inner)
+        assert market.digest() == changed
+        market.shelf_undo(token)
+        assert market.digest() == before
+        assert [column.tolist() for column in market.shelf(0)] == shelf
+        if market.t + 10 >= market.horizon:
+            return
+        market.advance(market.t + 9)
+        if market.finished:
+            return
+        with pytest.raises(MarketError, match="cannot be undone"):
+            market.shelf_undo(token)
+
+
+@given(scenarios(days=2), SEED, SEED)
+@settings(max_examples=8)
+def test_inv18_read_only_independence(scenario: Scenario, seed: int, script: int) -> None:
+    quiet, read = World(scenario, seed, 2), World(scenario, seed, 2)
+    digests: dict[str, list[str]] = {"quiet": [], "read": []}
+
+    def watch_quiet(market: World) -> None:
+        digests["quiet"].append(market.digest())
+
+    def watch_read(market: World) -> None:
+        for value in read_everything(market):
+            spoil(value)
+        digests["read"].append(market.digest())
+
+    play(quiet, script, each_hour=watch_quiet)
+    play(read, script, each_hour=watch_read)
+    assert digests["read"] == digests["quiet"]
+    assert read.snapshot() == quiet.snapshot()
+
+
+@given(scenarios(days=3), SEED, SEED, st.integers(0, 60))
+@RUNS
+def test_inv19_clone_equality(scenario: Scenario, seed: int, script: int, hour: int) -> None:
+    hour = min(hour, scenario.horizon_hours - 2)
+    source = play(World(scenario, seed, 2), script, until=hour)
+    untouched = play(World(scenario, seed, 2), script, until=hour)
+    if source.finished:
+        return
+    twin, stranger = source.clone(), copy.deepcopy(source)
+    assert twin.snapshot() == stranger.snapshot() == source.snapshot()
+    play(stranger, script + 1)
+    play(twin, script + 2)
+    play(source, script + 2)
+    play(untouched, script + 2)
+    assert source.snapshot() == twin.snapshot() == untouched.snapshot()
+    assert source.digest() == untouched.digest()
+    for m in range(2):
+        assert outcome(source, m) == outcome(untouched, m)
+        assert source.transitions(m, -1, 10**6) == untouched.transitions(m, -1, 10**6)
+
+
+@given(scenarios(days=3), SEED, SEED, st.integers(0, 60))
+@RUNS
+def test_inv20_snapshot_round_trip(scenario: Scenario, seed: int, script: int, hour: int) -> None:
+    hour = min(hour, scenario.horizon_hours - 2)
+    source = play(World(scenario, seed, 2), script, until=hour)
+    data = source.snapshot()
+    restored = World(scenario, seed, 2)
+    play(restored, script + 5, until=min(30, scenario.horizon_hours - 2))
+    restored.restore(data)
+    pickled = pickle.loads(pickle.dumps(source))
+    for other in (restored, pickled):
+        assert other.snapshot() == data
+        assert other.digest() == source.digest()
+        for m in range(2):
+            assert outcome(other, m) == outcome(source, m)
+            assert other.transitions(m, -1, 10**6) == source.transitions(m, -1, 10**6)
+            assert other.product_totals(m, 3) == source.product_totals(m, 3)
+            assert other.open_orders(m) == source.open_orders(m)
+    if not source.finished:
+        ends = [play(market, script + 2).snapshot() for market in (source, restored, pickled)]
+        assert ends[0] == ends[1] == ends[2]
+
+
+def test_inv20_refused_snapshots() -> None:
+    market = play(busy(1), 3, until=40)
+    data, before = market.snapshot(), market.digest()
+    others = [
+        busy(2).snapshot(),
+        busy(1, 2).snapshot(),
+        busy(1, demand={"scale": 1.0}).snapshot(),
+        seal({**unseal(data), "dynamics": "market-0"}),
+        b"",
+        b"something else",
+        data[:-1],
+        data + b"\0",
+        data[: len(data) // 2],
+        *(
+            data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
+            for i in range(0, len(data), max(1, len(data) // 60))
+        ),
+    ]
+    for other in others:
+        with pytest.raises(MarketError, match="cannot restore"):
+            market.restore(other)
+        assert market.digest() == before
+    market.restore(data)
+    assert market.digest() == before
+
+
+def test_inv20_name_of_the_scenario_does_not_matter() -> None:
+    scenario = load_scenario("smoke")
+    renamed = load_scenario("smoke", {"name": "other", "description": "words"})
+    source = World(scenario, 4)
+    source.advance(20)
+    target = World(renamed, 4)
+    target.restore(source.snapshot())
+    assert target.t == 20
+
+
+@pytest.mark.slow
+def test_inv20_second_process(tmp_path: Path) -> None:
+    source = play(busy(5, 2), 8, until=50)
+    (tmp_path / "snapshot").write_bytes(source.snapshot())
+    code = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+        "from market_driving import busy, play\n"
+        "market = busy(5, 2)\n"
+        f"market.restore(open({str(tmp_path / 'snapshot')!r}, 'rb').read())\n"
+        "print(play(market, 9).digest())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == play(source, 9).digest()
+
+
+@given(scenarios(days=3), SEED, SEED)
+@settings(max_examples=10)
+def test_inv21_caches(scenario: Scenario, seed: int, script: int) -> None:
+    """A world that loses every cache at random hours goes the same way."""
+    plain = World(scenario, seed, 2)
+    play(plain, script)
+    rng = random.Random(script)
+    market = World(scenario, seed, 2)
+    holder = [market]
+
+    actions = random.Random(script)
+    period = scenario.run.activation_period
+    while not holder[0].finished:
+        now = holder[0]
+        if now.t % period == 0 and now.t < now.horizon:
+            for m in range(2):
+                if not now.done(m):
+                    random_actions(now, m, actions)
+        if rng.random() < 0.3:
+            data = now.snapshot()
+            clear_caches()
+            now = holder[0] = World(scenario, seed, 2)
+            now.restore(data)
+        if not now.finished:
+            now.advance(now.t + 1)
+    assert holder[0].snapshot() == plain.snapshot()
+
+
+def test_inv21_history_shared_by_clones_is_not_mutated() -> None:
+    market = play(busy(5), 8, until=60)
+    orders, records = all_orders(market), market.day_records(0)
+    clones = [market.clone() for _ in range(3)]
+    for i, other in enumerate(clones):
+        play(other, 100 + i)
+    assert all_orders(market) == orders
+    assert market.day_records(0) == records
+    ends = [other.snapshot() for other in clones]
+    assert [play(market.clone(), 100 + i).snapshot() for i in range(3)] == ends
+
+
+def lives(market: World, m: int) -> dict[tuple[int, int, int], Order]:
+    """Procured orders with hidden lives by (product, hour, ordinal within the product and hour)."""
+    found: dict[tuple[int, int, int], Order] = {}
+    count: dict[tuple[int, int], int] = {}
+    for number in range(1, market.order_count(m) + 1):
+        order = market.privileged().fate(m, number)
+        ordinal = count.get((order.product, order.order_t), 0)
+        count[order.product, order.order_t] = ordinal + 1
+        if not order.failed:
+            found[order.product, order.order_t, ordinal] = order
+    return found
+
+
+def test_inv23_common_random_numbers() -> None:
+    """Orders of two policies that fall on the same (product, hour, ordinal) share fate and offset."""
+    shared = 0
+    for seed in range(8):
+        markets = [
+            busy(seed, merchant={"initial_cash": 20_000.0}, demand={"scale": 60.0}, rating={"enabled": False})
+            for _ in range(2)
+        ]
+        for market, factor in zip(markets, (1.0, 1.2), strict=True):
+            for product in range(24):
+                market.list(0, product, int(factor * market.catalog.ref_price[product]))
+            market.advance()
+        first, second = (lives(market, 0) for market in markets)
+        for key in set(first) & set(second):
+            a, b = first[key], second[key]
+            assert (a.end, a.cost, a.ship_hours) == (b.end, b.cost, b.ship_hours)
+            assert (a.late_t, a.shipped_t, a.delivered_t, a.end_t) == (
+                b.late_t,
+                b.shipped_t,
+                b.delivered_t,
+                b.end_t,
+            )
+            shared += 1
+        assert markets[0].supplier_events(range(24), 0, 100) == markets[1].supplier_events(range(24), 0, 100)
+        # The arrival words of a listing do not depend on what else is on the shelf.
+        node = draws.draw(seed, draws.ARRIVAL, 0)
+        shelf = busy(seed)
+        shelf.list(0, 9, 100)
+        shelf.list(0, 4, 100)
+        keys = dict(zip([9, 4], shelf._merchants[0].shelf.keys[:2, 0].tolist(), strict=True))
+        assert keys == {p: draws.sm(node, p) for p in (9, 4)}
+    assert shared > 300
+
+
+@given(SEED, SEED)
+@RUNS
+def test_inv24_isolation_without_shared_products(seed: int, script: int) -> None:
+    def act(market: World, m: int, _: random.Random) -> None:
+        rng = random.Random(script * 1000 + market.t * 10 + m)
+        half = 12 * m
+        for _ in range(rng.randint(0, 5)):
+            product = half + rng.randrange(12)
+            price = max(1, int(market.products([product]).price[0] * rng.uniform(0.5, 2.0)))
+            if rng.random() < 0.7:
+                market.list(m, product, price)
+            else:
+                market.delist(m, product)
+
+    alone, together = play(busy(seed), 0, act=act), play(busy(seed, 2), 0, act=act)
+    assert outcome(alone, 0) == outcome(together, 0)
+
+
+@given(SEED, SEED)
+@RUNS
+def test_inv24_isolation_with_plenty_of_stock(seed: int, script: int) -> None:
+    def act(market: World, m: int, _: random.Random) -> None:
+        random_actions(market, m, random.Random(script * 1000 + market.t * 10 + m))
+
+    plenty = {"max_stock": [10**6] * 2, "initial_stock": [10**6] * 2}
+    alone = play(busy(seed, catalog=plenty), 0, act=act)
+    together = play(busy(seed, 3, catalog=plenty), 0, act=act)
+    assert outcome(alone, 0) == outcome(together, 0)
+
+
+def closing(seed: int) -> World:
+    """Two merchants of whom merchant 0 soon closes with open orders."""
+    market = busy(seed, 2, run={"horizon_days": 10}, merchant={"initial_cash": 150.0, "initial_deposit": 5.0})
+    for product in range(24):
+        market.list(0, product, int(market.catalog.ref_price[product]))
+    market.list(1, 3, int(market.catalog.ref_price[3]) * 3)
+    while market.alive(0) and not market.finished and market.t < 200:
+        market.advance(market.t + 1)
+    return market
+
+
+def test_inv32_wind_down() -> None:
+    wound = 0
+    for seed in range(12):
+        market = closing(seed)
+        if market.alive(0) or market.done(0) or market.finished:
+            continue
+        wound += 1
+        ahead = market.clone()
+        other = outcome(ahead, 1)
+        stock = ahead.products().stock
+        final = ahead.wind_down(0)
+        assert ahead.t == market.t
+        assert outcome(ahead, 1) == other
+        assert ahead.products().stock.tolist() == stock.tolist()  # type: ignore[union-attr]
+        market.advance(final)
+        assert market.final_hour(0) == final
+        assert outcome(ahead, 0) == outcome(market, 0)
+        assert ahead.now(0) == final
+        # The snapshot taken ahead of the clock is whole, too.
+        back = World(ahead.scenario, seed, 2)
+        back.restore(ahead.snapshot())
+        assert outcome(back, 0) == outcome(ahead, 0)
+        for world_ in (market, ahead, back):
+            if not world_.finished:
+                world_.advance()
+        assert ahead.snapshot() == market.snapshot() == back.snapshot()
+        assert ahead.t == market.t
+    assert wound >= 5
+
+
+def test_wind_down_is_for_closed_shops() -> None:
+    market = busy(1, 2)
+    with pytest.raises(MarketError, match="open"):
+        market.wind_down(0)
+
+
+def reveals(market: World) -> int:
+    """First hour in which a fate shows: a cancellation, or an end after delivery."""
+    ends = [t for t, _, status in market.transitions(0, -1, 10**6) if status in FATES]
+    return min(ends, default=10**6)
+
+
+FATES = ("cancelled", "settled_normal", "settled_refund", "settled_only_refund", "settled_bad_review")
+
+
+@given(SEED, SEED, st.integers(0, 2**32))
+@RUNS
+def test_inv35_hidden_fate(seed: int, script: int, fate: int) -> None:
+    markets = [
+        busy(seed, seeds={"fate": value}, merchant={"initial_cash": 5000.0}) for value in (fate, fate + 1)
+    ]
+    seen: list[list[Any]] = [[], []]
+    for i, market in enumerate(markets):
+
+        def watch(now: World, log: list[Any] = seen[i]) -> None:
+            log.append((now.t, outcome(now, 0), now.transitions(0, -1, now.t), now.shelf(0).stock.tolist()))
+
+        play(market, script, each_hour=watch)
+    first = min(reveals(market) for market in markets)
+    before = [[entry for entry in log if entry[0] < first] for log in seen]
+    assert len(before[0]) > 0
+    assert before[0] == before[1]
+
+
+HIDDEN = (
+    "fate",
+    "offset",
+    "end",
+    "ref_price",
+    "base_price",
+    "elasticity",
+    "base_demand",
+    "refill",
+    "max_stock",
+)
+
+
+@given(scenarios(days=2), SEED, SEED)
+@RUNS
+def test_inv36_hidden_fields(scenario: Scenario, seed: int, script: int) -> None:
+    """Views of orders hold no hidden name and no stamp to come, and do not move when hidden lives do."""
+
+    def watch(market: World) -> None:
+        now = market.now(0)
+        views = all_orders(market)
+        for view in views:
+            assert not set(view._fields) & set(HIDDEN)
+            stamps = (view.late_t, view.shipped_t, view.delivered_t, view.end_t)
+            assert all(stamp is None or stamp <= now for stamp in stamps)
+        assert not set(market.products()._fields) & set(HIDDEN)
+        assert not set(market.shelf(0)._fields) & set(HIDDEN)
+        other = market.clone()
+        history = other._merchants[0].orders
+        perturbed = [perturb(history[i], now) for i in range(len(history))]
+        other._merchants[0].orders = type(history)(perturbed)
+        assert all_orders(other) == views
+
+    play(World(scenario, seed), script, each_hour=watch)
+
+
+def perturb(order: Order, now: int) -> Order:
+    """The same order with other stamps and another fate where they have not shown."""
+    if order.end_t <= now:
+        return order
+    changes = {"end_t": order.end_t + 100, "end": 7 if order.end != 7 else 8}
+    for name in ("late_t", "shipped_t", "delivered_t"):
+        if getattr(order, name) > now:
+            changes[name] = UNSET
+    return order._replace(**changes)
+
+
+@given(SEED, SEED)
+@RUNS
+def test_inv39_neutral_fees(seed: int, script: int) -> None:
+    neutral = {
+        "enabled": True,
+        "take_rate": dict.fromkeys(CATEGORIES, 0.0),
+        "fulfilment": dict.fromkeys(CATEGORIES, 0.0),
+        "refund_recovery": 1.0,
+        "reverse_logistics": False,
+    }
+    off, on = busy(seed), busy(seed, fees=neutral)
+    play(off, script)
+    play(on, script)
+    assert outcome(off, 0) == outcome(on, 0)
+    # Figures of a layer that is off do not matter.
+    ignored = busy(
+        seed, fees={"enabled": False, "take_rate": dict.fromkeys(CATEGORIES, 0.5), "refund_recovery": 0.0}
+    )
+    play(ignored, script)
+    assert outcome(off, 0) == outcome(ignored, 0)
+
+
+def test_windows_of_a_year() -> None:
+    market = world("default", 42)
+    assert (market.t, market.horizon) == (0, 8760)
+    list_first(market)
+    assert market.order_count(0) == 0
+    assert market.metrics(0)["trading_hours"] == 1
+    market.advance(8759)
+    assert not market.finished
+    assert market.metrics(0)["trading_hours"] == 8760
+    created = market.order_count(0)
+    market.advance()
+    assert market.finished
+    assert market.order_count(0) == created
+    assert market.metrics(0)["trading_hours"] == 8760
+    assert market.end_reason(0) == "horizon"
+    with pytest.raises(MarketError, match="finished"):
+        market.advance()
+    with pytest.raises(MarketError, match="finished"):
+        market.list(0, 0, 100)
