@@ -12,6 +12,7 @@ from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ToolError, echo, money
 from merchantbench_gym.tools.search import page_of, query_terms, text_index
+from merchantbench_gym.tools.view import FIXED_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,32 +54,35 @@ def product_rows(view: MerchantView, products: IntArray | Sequence[int]) -> list
     """
     facts, offers = view.catalog.facts, view.offers()
     chosen = np.asarray(products, np.int64)
-    rows: list[list[Any]] = []
-    for product, stock, price, ship_hours in zip(
-        chosen.tolist(),
+    live = zip(
+        map(facts, chosen.tolist()),
         view.stock(chosen).tolist(),
         (offers.price[chosen] / 100).tolist(),
         offers.ship_hours[chosen].tolist(),
         strict=True,
-    ):
-        id_, name, category, supplier_id, supplier_name, logistics, history, shop, age = facts(product)
-        rows.append(
-            [
-                id_,
-                name,
-                category,
-                stock,
-                price,
-                supplier_id,
-                supplier_name,
-                ship_hours,
-                logistics,
-                history,
-                shop,
-                age,
-            ]
-        )
-    return rows
+    )
+    return [
+        [
+            id_,
+            name,
+            category,
+            stock,
+            price,
+            supplier,
+            supplier_name,
+            ship_hours,
+            logistics,
+            history,
+            shop,
+            age,
+        ]
+        for (
+            (id_, name, category, supplier, supplier_name, logistics, history, shop, age),
+            stock,
+            price,
+            ship_hours,
+        ) in live
+    ]
 
 
 def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> dict[str, Any]:
@@ -152,29 +156,35 @@ def search_products(
     if price_min is not None and price_max is not None and price_min > price_max:
         raise ToolError("invalid_range", "price_min must not exceed price_max", path="$.price_min")
     view, catalog = ctx.view, ctx.view.catalog
-    products, places = _matches(catalog, query)
+    products = _candidates(catalog, query, sort_by)
     keep = _unchanging(
         catalog, products, category, supplier_rating_min, historical_rating_min, logistics_hours_max
     )
-    products, places = products[keep], places[keep]
+    products = products[keep]
     offers = view.offers()
-    price, ship_hours = offers.price[products], offers.ship_hours[products]
-    delivery = ship_hours + catalog.logistics_hours[products]
     keep = offers.listed[products]
     if price_min is not None:
-        keep &= price / 100 >= price_min
+        keep &= offers.price[products] / 100 >= price_min
     if price_max is not None:
-        keep &= price / 100 <= price_max
+        keep &= offers.price[products] / 100 <= price_max
     if supplier_ship_hours_max is not None:
-        keep &= ship_hours <= supplier_ship_hours_max
+        keep &= offers.ship_hours[products] <= supplier_ship_hours_max
     if delivery_hours_max is not None:
-        keep &= delivery <= delivery_hours_max
+        keep &= _delivery(view, products) <= delivery_hours_max
     if quantity_min is not None:
         # Stock is the dearest figure: look it up only for what passes everything else.
         keep[keep] = view.stock(products[keep]) >= quantity_min
     found = products[keep]
-    keys = _sort_keys(catalog, sort_by, found, places[keep], price[keep], delivery[keep])
-    chosen = page_of(found, keys, *bounds(page, page_size))
+    start, stop = bounds(page, page_size)
+    if sort_by in FIXED_ORDERS:
+        chosen = found[start:stop]
+    elif sort_by == "logistics_speed":
+        chosen = page_of(found, _delivery(view, found), start, stop)
+    else:
+        price = offers.price[found]
+        chosen = page_of(
+            found, price if sort_by == "price_asc" else price.max(initial=0) - price, start, stop
+        )
     return {
         "query": query,
         "sort_by": sort_by,
@@ -183,11 +193,21 @@ def search_products(
     }
 
 
-def _matches(catalog: PublicCatalog, query: str) -> tuple[IntArray, IntArray]:
-    """Products that match a query and their places by relevance."""
+def _candidates(catalog: PublicCatalog, query: str, sort_by: str) -> IntArray:
+    """Products that match a query: in the wanted order where it never changes, else in any."""
+    fixed = sort_by in FIXED_ORDERS
     if not query.strip():
-        return catalog.all_products, catalog.category_rank
-    return text_index(catalog).matches(query_terms(query))
+        return catalog.order(sort_by) if fixed else catalog.all_products
+    matches = text_index(catalog).matches(query_terms(query))
+    if fixed and sort_by != "relevance":
+        matches = matches[np.argsort(catalog.places(sort_by)[matches])]
+    return matches
+
+
+def _delivery(view: MerchantView, products: IntArray) -> IntArray:
+    """Hours of shipping and logistics together."""
+    hours: IntArray = view.offers().ship_hours[products] + view.catalog.logistics_hours[products]
+    return hours
 
 
 def _unchanging(
@@ -218,28 +238,6 @@ def _unchanging(
     if logistics_hours_max is not None:
         masks.append(catalog.logistics_hours[products] <= logistics_hours_max)
     return np.logical_and.reduce(masks) if masks else slice(None)
-
-
-def _sort_keys(
-    catalog: PublicCatalog,
-    sort_by: str,
-    products: IntArray,
-    places: IntArray,
-    price: IntArray,
-    delivery: IntArray,
-) -> tuple[IntArray, ...]:
-    """Sort keys of products, non-negative and ascending, the leading one first."""
-    if sort_by == "relevance":
-        return (places,)
-    if sort_by == "price_asc":
-        return (price,)
-    if sort_by == "price_desc":
-        return (price.max(initial=0) - price,)
-    if sort_by == "logistics_speed":
-        return (delivery,)
-    own, shop = catalog.rating_ranks
-    ranks = own[products], shop[catalog.supplier[products]]
-    return ranks if sort_by == "rating" else ranks[::-1]
 
 
 @tool(kind="READ", examples=[{"product_id": "P00017"}])

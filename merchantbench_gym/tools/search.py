@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import unicodedata
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +86,7 @@ class TextIndex:
         """
         self.process = os.getpid()
         self._lock = threading.Lock()
-        self._answers: OrderedDict[tuple[str, ...], tuple[IntArray, IntArray]] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, ...], IntArray] = OrderedDict()
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._database.execute(
             "CREATE VIRTUAL TABLE texts USING fts5(product_id, name, category, supplier_name, content='', "
@@ -99,14 +99,14 @@ class TextIndex:
         )
         self._database.execute("COMMIT")
 
-    def matches(self, terms: Sequence[str]) -> tuple[IntArray, IntArray]:
+    def matches(self, terms: Sequence[str]) -> IntArray:
         """Products that carry at least one of the terms.
 
         Args:
             terms: Terms of a query; they never reach the syntax of the search engine.
 
         Returns:
-            Product indices ascending, and the place of each by score (best 0; equal scores share a place).
+            Product indices, best score first, equal scores by index; read-only.
         """
         key = tuple(terms)
         with self._lock:
@@ -119,9 +119,9 @@ class TextIndex:
                 self._answers.popitem(last=False)
             return answer
 
-    def _ask(self, terms: tuple[str, ...]) -> tuple[IntArray, IntArray]:
+    def _ask(self, terms: tuple[str, ...]) -> IntArray:
         if not terms:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+            return np.empty(0, np.int64)
         # Terms hold letters and digits only, so quoting is all they need.
         expression = " OR ".join(f'"{term}"' for term in terms)
         found = self._database.execute(
@@ -131,8 +131,9 @@ class TextIndex:
         products = np.fromiter((row[0] for row in found), np.int64, len(found))
         # FTS5 scores are negative, the best one lowest.
         scores = np.round(np.fromiter((row[1] for row in found), np.float64, len(found)), SCORE_DIGITS)
-        places = np.unique(scores, return_inverse=True)[1].astype(np.int64)
-        return products, places
+        best_first: IntArray = products[np.argsort(scores, kind="stable")]
+        best_first.flags.writeable = False
+        return best_first
 
 
 def text_index(catalog: PublicCatalog) -> TextIndex:
@@ -151,13 +152,12 @@ def text_index(catalog: PublicCatalog) -> TextIndex:
     return index
 
 
-def page_of(products: IntArray, keys: Sequence[IntArray], start: int, stop: int) -> IntArray:
-    """One page of products in ascending order of keys.
+def page_of(products: IntArray, key: IntArray, start: int, stop: int) -> IntArray:
+    """One page of products in ascending order of a key.
 
     Args:
         products: Product indices, distinct.
-        keys: Sort keys of the products, the leading one first, non-negative integers; the last tie is broken
-            by index.
+        key: Sort key of each product, a non-negative integer; ties are broken by index.
         start: First place of the page.
         stop: Place after its last.
 
@@ -166,12 +166,9 @@ def page_of(products: IntArray, keys: Sequence[IntArray], start: int, stop: int)
     """
     if start >= len(products):
         return products[:0]
-    # All keys in one integer, whose last digits are the product itself.
+    # Key and product in one integer, whose last digits are the product.
     base = int(products.max()) + 1
-    combined: Any = 0
-    for key in keys:
-        combined = combined * (int(key.max()) + 1) + key
-    combined = combined * base + products
+    combined = key * base + products
     if stop < len(products):
         # Only the head of the order is wanted: cut it off before sorting it.
         combined = np.partition(combined, stop - 1)[:stop]

@@ -41,6 +41,10 @@ FIGURES = (
 """Cumulative figures of the market (its names) that a merchant may see of its own shop."""
 
 
+FIXED_ORDERS = ("relevance", "rating", "supplier_rating")
+"""Orders of products by facts that never change; relevance is that of browsing, by category."""
+
+
 class ProductFacts(NamedTuple):
     """Facts of a product that never change, as tools show them."""
 
@@ -79,7 +83,6 @@ class PublicCatalog:
         shop_rating: Shown rating of each supplier.
         return_buyer_rate: Shown return-buyer rate of each supplier.
         supplier_age: Shown age of each supplier in years.
-        rating_ranks: Place of each product by its rating and of each supplier by its own, best first.
         kept: What tools derive from the catalog and want to share, by name.
     """
 
@@ -101,11 +104,28 @@ class PublicCatalog:
         self.shop_rating = _shown(catalog.supplier_rating, 2, 2)
         self.return_buyer_rate = _shown(catalog.return_buyer_rate, 4, 3)
         self.supplier_age = _shown(catalog.supplier_age, 2, 1)
-        # Places by rating, the best at 0; equal ratings share a place.
-        self.rating_ranks: tuple[IntArray, IntArray] = (
-            _falling(self.historical_rating),
-            _falling(self.shop_rating),
-        )
+
+    def order(self, sort_by: str) -> IntArray:
+        """All products in one of `FIXED_ORDERS`."""
+        kept = self.kept.get(sort_by)
+        if kept is None:
+            shop = self.shop_rating[self.supplier]
+            keys = {
+                "relevance": (self.category_rank,),
+                "rating": (-shop, -self.historical_rating),
+                "supplier_rating": (-self.historical_rating, -shop),
+            }[sort_by]
+            kept = self.kept[sort_by] = _frozen(np.lexsort((self.all_products, *keys)))
+        order: IntArray = kept
+        return order
+
+    def places(self, sort_by: str) -> IntArray:
+        """Place of each product in one of `FIXED_ORDERS`."""
+        name = f"{sort_by} places"
+        if name not in self.kept:
+            self.kept[name] = _frozen(np.argsort(self.order(sort_by)))
+        places: IntArray = self.kept[name]
+        return places
 
     @property
     def names(self) -> Sequence[str]:
@@ -172,11 +192,6 @@ def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _falling(values: FloatArray) -> IntArray:
-    units: IntArray = np.rint(values * 100).astype(np.int64)
-    return _frozen(units.max(initial=0) - units)
 
 
 def public_catalog(catalog: Catalog) -> PublicCatalog:

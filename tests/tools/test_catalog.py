@@ -115,6 +115,9 @@ def test_words_and_filters_combine(desk: Desk, shop: list[Row]) -> None:
     assert {row["product_id"] for row in rows} == words
     cheap = desk.all_rows("search_products", query="box", price_max=100, sort_by="price_asc", page_size=50)
     assert cheap == sorted((row for row in rows if row["price"] <= 100), key=SORTS["price_asc"])
+    for sort_by in ("rating", "supplier_rating", "price_desc", "logistics_speed"):
+        sorted_ = desk.all_rows("search_products", query="box", sort_by=sort_by, page_size=7)
+        assert sorted_ == sorted(rows, key=SORTS[sort_by])
     same = desk.all_rows("search_products", query="boxes", page_size=50)
     assert {row["product_id"] for row in same} == words
 

@@ -33,8 +33,8 @@ ROWS = [
 
 
 def found(index: TextIndex, query: str) -> list[int]:
-    products, places = index.matches(query_terms(query))
-    return products[np.lexsort((products, places))].tolist()
+    products: list[int] = index.matches(query_terms(query)).tolist()
+    return products
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +101,7 @@ def test_search_syntax_is_only_words(index: TextIndex, query: str) -> None:
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_search(text: str) -> None:
-    products, places = TextIndex(ROWS[:3]).matches(query_terms(text))
-    assert len(products) == len(places)
+    assert set(found(TextIndex(ROWS[:3]), text)) <= {0, 1, 2}
 
 
 def bm25(rows: list[tuple[str, str, str, str]], terms: list[str]) -> dict[int, float]:
@@ -137,11 +136,8 @@ def test_ranking_follows_the_weighted_formula() -> None:
     ]
     index = TextIndex(rows)
     for query in ("box", "mug desk", "sofa 0003", "toy box mug"):
-        products, places = index.matches(query_terms(query))
         scores = bm25(rows, query_terms(query))
-        assert products.tolist() == sorted(scores)
-        ranked = sorted(scores, key=lambda i: (-round(scores[i], 9), i))
-        assert products[np.lexsort((products, places))].tolist() == ranked
+        assert found(index, query) == sorted(scores, key=lambda i: (-round(scores[i], 9), i))
 
 
 def test_answers_are_the_same_from_memory(index: TextIndex) -> None:
@@ -167,14 +163,9 @@ def test_one_index_per_catalog_and_process() -> None:
     assert found(other, "box lamp") == before
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=40),
-    st.integers(0, 30),
-    st.integers(1, 20),
-)
-def test_pages_are_slices_of_the_sorted_whole(pairs: list[tuple[int, int]], start: int, size: int) -> None:
-    products = np.arange(len(pairs), dtype=np.int64) * 3
-    first = np.array([a for a, _ in pairs], dtype=np.int64)
-    second = np.array([b for _, b in pairs], dtype=np.int64)
-    whole = products[np.lexsort((products, second, first))].tolist()
-    assert page_of(products, (first, second), start, start + size).tolist() == whole[start : start + size]
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 30), st.integers(1, 20))
+def test_pages_are_slices_of_the_sorted_whole(keys: list[int], start: int, size: int) -> None:
+    products = np.arange(len(keys), dtype=np.int64) * 3
+    key = np.array(keys, dtype=np.int64)
+    whole = products[np.lexsort((products, key))].tolist()
+    assert page_of(products, key, start, start + size).tolist() == whole[start : start + size]
