@@ -459,6 +459,38 @@ def test_inv32_wind_down() -> None:
     assert wound >= 5
 
 
+def test_wind_down_past_the_covered_hours() -> None:
+    """The clock may end far ahead of the hours that ran; views of the market are right there, too."""
+    ended = 0
+    for seed in range(10):
+        clear_caches()
+        market = busy(
+            seed,
+            2,
+            run={"horizon_days": 2},
+            merchant={"initial_cash": 150.0, "initial_deposit": 5.0},
+            orders={"settlement_hours_max": 2000},
+        )
+        for product in range(24):
+            market.list(0, product, int(market.catalog.ref_price[product]))
+        while market.alive(0) and market.t < 46:
+            market.advance(market.t + 1)
+        if market.alive(0) or market.done(0):
+            continue
+        final = market.wind_down(0)
+        market.advance()
+        assert market.t == final
+        ended += 1
+        index = np.arange(24)
+        seen = [column.tolist() for column in market.products(index)]  # type: ignore[union-attr]
+        events = market.supplier_events(index, 0, final)
+        assert seen == [column.tolist() for column in market.products()]  # type: ignore[union-attr]
+        market.timelines.ensure(final)
+        assert seen == [column.tolist() for column in market.products(index)]  # type: ignore[union-attr]
+        assert events == market.supplier_events(index, 0, final)
+    assert ended >= 3
+
+
 def test_wind_down_is_for_closed_shops() -> None:
     market = busy(1, 2)
     with pytest.raises(MarketError, match="open"):
