@@ -209,11 +209,11 @@ def test_five_containers_give_equal_results() -> None:
 
 
 def test_calls_fail_alone_with_their_code() -> None:
-    session = opened()
+    session = opened({"tools": {"denied": ["query_platform_rules"]}})
     result = play(
         session,
         ("Query_balance", {}),
-        ("market_brief", {}),
+        ("query_platform_rules", {}),
         ("query_balance", "{"),
         ("query_balance", {"x": 1}),
         ("query_balance", 7),
