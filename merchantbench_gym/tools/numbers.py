@@ -1,6 +1,8 @@
-"""Rounding of shown numbers, half-even on their decimal form, for many numbers at once."""
+"""Shown numbers: rounding, half-even on their decimal form, and their forms in texts."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,3 +35,26 @@ def hundredths(value: float) -> float:
     if thousandths % 10 == 5 and abs(value * 1000 - thousandths) < 1e-6:
         return rounded(value, 2)
     return round(value, 2)
+
+
+def plain(value: float) -> str:
+    """The shortest plain decimal form of a number: 14, 0.2, 2.5."""
+    text = format(Decimal(repr(value)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(value: float) -> str:
+    """A share as a percentage: 0.2 reads ``20 %``."""
+    text = format(Decimal(repr(value)) * 100, "f")
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+
+
+def two_digits(value: float) -> str:
+    """A number with at least two decimals and no digit lost: 0.8 reads ``0.80``."""
+    whole, _, digits = plain(value).partition(".")
+    return f"{whole}.{digits:<02}"
+
+
+def amount(cents: int) -> str:
+    """An amount with two decimals."""
+    return f"{cents // 100}.{cents % 100:02d}"

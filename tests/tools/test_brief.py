@@ -9,7 +9,8 @@ import pytest
 
 from merchantbench_gym.market.catalog import CATEGORIES
 from merchantbench_gym.scenario import PRESETS, TOOL_NAMES, load_scenario
-from merchantbench_gym.tools.brief import brief, brief_hash, number, percent, two_digits
+from merchantbench_gym.tools.brief import brief, brief_hash
+from merchantbench_gym.tools.numbers import amount, percent, plain, two_digits
 
 TITLES = [
     "Role",
@@ -175,7 +176,7 @@ def test_own_role_and_goals() -> None:
     assert [t for t in TITLES if f"# {t}\n" not in own] == []
     both = load_scenario("default", {"brief": {"goals": {"en": "Sell.", "zh": "卖。"}}})
     assert section(brief(both, "en"), "Goal") == "Sell."
-    assert section(brief(both, "zh"), "Goal") == "卖。"
+    assert section(brief(both, "zh"), "目标") == "卖。"
 
 
 FORBIDDEN = (
@@ -217,9 +218,45 @@ def test_hidden_figures_leave_no_trace(overrides: dict[str, Any]) -> None:
 
 
 def test_numbers_lose_no_digit() -> None:
-    assert [number(x) for x in (14.0, 0.2, 1e-7, 3, 1e6)] == ["14", "0.2", "0.0000001", "3", "1000000"]
+    assert [plain(x) for x in (14.0, 0.2, 1e-7, 3, 1e6)] == ["14", "0.2", "0.0000001", "3", "1000000"]
     assert [percent(x) for x in (0.2, 0.1234, 1.0, 0.07)] == ["20 %", "12.34 %", "100 %", "7 %"]
+    assert [amount(x) for x in (5, 100, 123456)] == ["0.05", "1.00", "1234.56"]
     assert [two_digits(x) for x in (0.8, 1.0, 2.505, 3)] == ["0.80", "1.00", "2.505", "3.00"]
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    *(nested(key, value) for key, value, _, _ in KEYS),
+    {"fees": {"reverse_logistics": False, "refund_recovery": 0.625}},
+    {"rating": {"enabled": False}},
+    {"lifecycle": {"enabled": False}},
+    {"lifecycle": {"decay_per_day": 0}},
+    {"calendar": {"start_date": ""}},
+    {"turns": {"max_turns_per_window": 1}},
+]
+
+
+@pytest.mark.parametrize("preset", ["default", "fees"])
+@pytest.mark.parametrize("overrides", VARIANTS, ids=lambda o: str(o)[:40])
+def test_both_languages_state_the_same_figures(preset: str, overrides: dict[str, Any]) -> None:
+    scenario = load_scenario(preset, overrides or None)
+    english, chinese = brief(scenario, "en").split("\n\n"), brief(scenario, "zh").split("\n\n")
+    assert len(english) == len(chinese)
+    figure = re.compile(r"[0-9]+(?:[.:-][0-9]+)*|[a-z]+_[a-z_]+")
+    for one, two in zip(english, chinese, strict=True):
+        assert sorted(figure.findall(one)) == sorted(figure.findall(two))
+        assert one.count("\n- ") == two.count("\n- ")
+
+
+def test_the_chinese_brief() -> None:
+    chinese = brief(load_scenario("fees"), "zh")
+    assert len(chinese) <= 3500
+    assert not re.findall(r"模拟|基准|评测|种子|概率|利润率|加价|竞争|空位|建议|其他商家", chinese)
+    for name in TOOL_NAMES:
+        assert (name in chinese) == (name == "end_of_step")
+    own = load_scenario("default", {"brief": {"language": "zh", "goals": "多卖。"}})
+    assert "净资产（" not in brief(own)
+    assert "# 目标\n多卖。\n" in brief(own)
 
 
 def test_the_hash_is_of_the_text() -> None:
