@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from merchantbench_gym.market import draws, orders
@@ -111,6 +112,9 @@ class ProductTotals(NamedTuple):
     fines: int
     open_orders: int
     last_procured_t: int | None
+
+
+_NO_ORDERS = ProductTotals(0, 0, 0, 0, 0, None)
 
 
 class Merchant:
@@ -409,8 +413,8 @@ class Merchant:
             self._log = History(sorted(steps, key=_by_hour))
         return self._log
 
-    def totals(self, product: int, t: int) -> ProductTotals:
-        """Lifetime results of a product up to now, folded from the log as far as it is new."""
+    def totals(self, products: Iterable[int], t: int) -> list[ProductTotals]:
+        """Lifetime results of products up to now, folded from the log as far as it is new."""
         log = self.log(t)
         for at, number, status in log.since(self._totals_at):
             order = self.orders[number - 1]
@@ -428,7 +432,8 @@ class Merchant:
                 if status in FINE_OF_END:
                     row[3] += self.ledger.collected_fine(FINE_OF_END[status], number)
         self._totals_at = len(log)
-        return ProductTotals(*self._totals.get(product, (0, 0, 0, 0, 0, None)))
+        rows = self._totals
+        return [ProductTotals(*rows[p]) if p in rows else _NO_ORDERS for p in products]
 
     def status_counts(self) -> tuple[int, ...]:
         """Number of orders by current status, in canonical order."""
@@ -447,7 +452,8 @@ class Merchant:
         if listings:
             sale = self.shelf.sale_prices
             mean_sale = int(sale.sum()) / listings
-            mean_margin = 1.0 - float((price / sale).sum()) / listings
+            # An exact sum, because slot order is no state.
+            mean_margin = 1.0 - math.fsum((price / sale).tolist()) / listings
         return (
             t,
             self.alive,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from merchantbench_gym.market import orders
@@ -114,13 +115,22 @@ class Reputation:
         self.today_by_product = {}
 
     def _listing_sums(self, product: int, day: int) -> tuple[float, float]:
-        e, w, last = self.listings.get(product, (0.0, 0.0, day))
+        found = self.listings.get(product)
+        if found is None:
+            return 0.0, 0.0
+        e, w, last = found
         fade: float = 2.0 ** (-(day - last) / self.rules.listing_half_life)
         return e * fade, w * fade
 
-    def listing_rating(self, product: int) -> float:
-        """Published rating of one product of this merchant, in [1, 5]."""
-        e, w = self._listing_sums(product, max(self.day, 0))
-        rules = self.rules
-        rating = (rules.listing_prior_weight * rules.listing_prior + e) / (rules.listing_prior_weight + w)
-        return min(max(rating, 1.0), 5.0)
+    def listing_ratings(self, products: Iterable[int]) -> list[float]:
+        """Published ratings of products of this merchant, each in [1, 5]."""
+        rules, listings, day = self.rules, self.listings, max(self.day, 0)
+        prior, weight = rules.listing_prior, rules.listing_prior_weight
+        ratings = []
+        for product in products:
+            if product in listings:
+                e, w = self._listing_sums(product, day)
+                ratings.append(min(max((weight * prior + e) / (weight + w), 1.0), 5.0))
+            else:
+                ratings.append(prior)
+        return ratings

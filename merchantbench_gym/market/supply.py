@@ -44,6 +44,7 @@ class SupplierState(NamedTuple):
     price: Ints
     listed: NDArray[np.bool_]
     ship_hours: Ints
+    last_change: Ints
     next_change: Ints
 
 
@@ -73,8 +74,8 @@ class Line(NamedTuple):
             self.slow_hours[j >> 1] if j & 1 else self.ship_hours,
         )
 
-    def state_until(self, hour: int) -> tuple[int, bool, int, int]:
-        """`state` and the first later hour in which a process changes."""
+    def state_between(self, hour: int) -> tuple[int, bool, int, int, int]:
+        """`state`, the last hour so far in which a process changed (0 if none) and the first later one."""
         price, listing, shipping = self.price_bounds, self.listing_bounds, self.shipping_bounds
         i, k, j = bisect_right(price, hour), bisect_right(listing, hour), bisect_right(shipping, hour)
         # Covered hours end before the last bound of every process, so there is a next one.
@@ -82,6 +83,7 @@ class Line(NamedTuple):
             self.prices[i >> 1] if i & 1 else self.base_price,
             not k & 1,
             self.slow_hours[j >> 1] if j & 1 else self.ship_hours,
+            max(price[i - 1] if i else 0, listing[k - 1] if k else 0, shipping[j - 1] if j else 0),
             min(price[i], listing[k], shipping[j]),
         )
 
@@ -249,7 +251,11 @@ class Timelines:
         )
         following = np.minimum(count, bounds.shape[2] - 1)
         upcoming = bounds[k[:, None], np.arange(3)[None, :], following].min(axis=1)
-        return SupplierState(price, ~disturbed[:, LISTING], ship, upcoming.astype(np.int64))
+        past = bounds[k[:, None], np.arange(3)[None, :], np.maximum(count - 1, 0)]
+        latest = np.where(count > 0, past, 0).max(axis=1)
+        return SupplierState(
+            price, ~disturbed[:, LISTING], ship, latest.astype(np.int64), upcoming.astype(np.int64)
+        )
 
     def events(self, indices: Ints, after: int, until: int) -> list[SupplierEvent]:
         """Events of several products in hours after < t <= until, sorted by t, product, process."""
@@ -343,11 +349,11 @@ class ShelfSupply:
     A cache of the world: it follows the shelf's slots and is rebuilt whenever the shelf is another one.
 
     Attributes:
-        price, ship_hours, next_change: int64 arrays of shape (capacity,), of which the first k are in use.
+        price, ship_hours, last_change, next_change: int64 arrays of shape (capacity,), the first k in use.
         listed: bool array of the same shape.
     """
 
-    __slots__ = ("listed", "next_change", "price", "ship_hours", "size", "timelines")
+    __slots__ = ("last_change", "listed", "next_change", "price", "ship_hours", "size", "timelines")
 
     def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int) -> None:
         self.timelines = timelines
@@ -355,6 +361,7 @@ class ShelfSupply:
         self.price = np.zeros(capacity, dtype=np.int64)
         self.listed = np.zeros(capacity, dtype=np.bool_)
         self.ship_hours = np.zeros(capacity, dtype=np.int64)
+        self.last_change = np.zeros(capacity, dtype=np.int64)
         self.next_change = np.zeros(capacity, dtype=np.int64)
         if self.size:
             state = timelines.at(products, hour)
@@ -362,19 +369,23 @@ class ShelfSupply:
                 column[: self.size] = values
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
-        return self.price, self.listed, self.ship_hours, self.next_change
+        return self.price, self.listed, self.ship_hours, self.last_change, self.next_change
 
     def copy(self) -> ShelfSupply:
         """Independent copy."""
         other = ShelfSupply.__new__(ShelfSupply)
         other.timelines, other.size = self.timelines, self.size
-        other.price, other.listed, other.ship_hours, other.next_change = (c.copy() for c in self._columns())
+        for name in ("price", "listed", "ship_hours", "last_change", "next_change"):
+            setattr(other, name, getattr(self, name).copy())
         return other
 
     def _write(self, slot: int, product: int, hour: int) -> None:
-        (self.price[slot], self.listed[slot], self.ship_hours[slot], self.next_change[slot]) = (
-            self.timelines.line(product).state_until(hour)
-        )
+        price, listed, ship_hours, last, following = self.timelines.line(product).state_between(hour)
+        self.price[slot] = price
+        self.listed[slot] = listed
+        self.ship_hours[slot] = ship_hours
+        self.last_change[slot] = last
+        self.next_change[slot] = following
 
     def put(self, product: int, hour: int) -> None:
         """Follows a listing added in the next slot."""

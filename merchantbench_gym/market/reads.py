@@ -1,0 +1,405 @@
+"""What can be read of a world between its hours; nothing here changes state."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merchantbench_gym.market.catalog import Catalog
+from merchantbench_gym.market.ledger import Accounts, Terms
+from merchantbench_gym.market.merchant import COUNTERS, Merchant, ProductTotals, expand
+from merchantbench_gym.market.orders import STATUSES, OrderView
+from merchantbench_gym.market.reputation import Rating
+from merchantbench_gym.market.rules import Rules
+from merchantbench_gym.market.shelf import ShelfView
+from merchantbench_gym.market.supply import CatalogView, Line, ShelfSupply, SupplierEvent, Timelines
+
+Ints = NDArray[np.int64]
+
+_FEW = 128
+
+
+class MarketError(Exception):
+    """A call that no sequence of legal actions makes, e.g. an unknown merchant or a foreign snapshot."""
+
+
+class ProductView(NamedTuple):
+    """Public state of products: arrays of shape (k,); prices in cents, times in hours.
+
+    ``stock`` is the effective stock now, None in views of past hours.
+    """
+
+    product: Ints
+    price: Ints
+    listed: NDArray[np.bool_]
+    ship_hours: Ints
+    stock: Ints | None
+
+
+class ShelfColumns(NamedTuple):
+    """Listings of a merchant as arrays of shape (k,): prices in cents, times in hours."""
+
+    product: Ints
+    sale_price: Ints
+    price: Ints
+    listed: NDArray[np.bool_]
+    ship_hours: Ints
+
+
+class WorldReads:
+    """The reading half of a world; `World` adds the clock, the actions and the snapshots."""
+
+    t: int
+    merchants: int
+    horizon: int
+    rules: Rules
+    catalog: Catalog
+    timelines: Timelines
+    _merchants: builtins.list[Merchant]
+    _stock: dict[int, tuple[int, int]]
+    _full: set[int]
+    _empty_at_start: frozenset[int]
+    _view: CatalogView | None
+    _supply: builtins.list[ShelfSupply | None]
+    _shelf_views: builtins.list[tuple[int, ShelfView] | None]
+
+    def _merchant(self, m: int) -> Merchant:
+        if type(m) is int and 0 <= m < self.merchants:
+            return self._merchants[m]
+        if isinstance(m, bool) or not isinstance(m, np.integer) or not 0 <= m < self.merchants:
+            raise MarketError(f"unknown merchant {m!r} (this world has merchants 0 to {self.merchants - 1})")
+        return self._merchants[m]
+
+    # --- merchants
+
+    def now(self, m: int) -> int:
+        """Hour up to which a merchant's data reach: the clock, or its final hour once it is done."""
+        merchant = self._merchant(m)
+        return self.t if merchant.final_t is None else merchant.final_t
+
+    def alive(self, m: int) -> bool:
+        """Whether a merchant's shop is open."""
+        return self._merchant(m).alive
+
+    def done(self, m: int) -> bool:
+        """Whether a merchant has passed its final hour."""
+        return self._merchant(m).final_t is not None
+
+    def closed_t(self, m: int) -> int | None:
+        """Hour in which a shop closed, or None."""
+        return self._merchant(m).closed_t
+
+    def final_hour(self, m: int) -> int | None:
+        """Final hour of a merchant that is done, or None."""
+        return self._merchant(m).final_t
+
+    def end_reason(self, m: int) -> str:
+        """How a merchant's run ended: "" before the end, else "shop_closed" or "horizon"."""
+        merchant = self._merchant(m)
+        if merchant.final_t is None:
+            return ""
+        closed = merchant.closed_t
+        return "shop_closed" if closed is not None and closed < self.horizon else "horizon"
+
+    def accounts(self, m: int) -> Accounts:
+        """The ten accounts of a merchant in cents."""
+        return self._merchant(m).accounts
+
+    def net_assets(self, m: int) -> int:
+        """Net assets of a merchant in cents."""
+        return self._merchant(m).ledger.net_assets
+
+    def terms(self, m: int) -> Terms:
+        """Signed parts of a merchant's change of net assets since the start, in cents."""
+        return self.accounts(m).terms(self.rules.initial_cash + self.rules.initial_deposit)
+
+    def status_counts(self, m: int) -> tuple[int, ...]:
+        """Number of a merchant's orders by current status, in the order of `STATUSES`."""
+        return self._merchant(m).status_counts()
+
+    def counters(self, m: int) -> dict[str, int]:
+        """Cumulative counters of a merchant by name (`COUNTERS`), hidden ones included."""
+        return dict(zip(COUNTERS, self._merchant(m).counters, strict=True))
+
+    def fines_collected(self, m: int) -> int:
+        """Fines collected from a merchant in cents."""
+        return sum(self._merchant(m).ledger.collected)
+
+    def metrics(self, m: int) -> dict[str, Any]:
+        """Metrics row of a merchant as of now; names in `METRICS`, hidden ones in `METRICS_HIDDEN`."""
+        merchant, t = self._merchant(m), self.now(m)
+        return expand(merchant.record(t, self._prices(merchant, t)), self.rules)
+
+    def day_records(self, m: int) -> tuple[dict[str, Any], ...]:
+        """Metrics rows stored at the end of every day and of the final hour."""
+        return tuple(expand(record, self.rules) for record in self._merchant(m).records)
+
+    def rating(self, m: int) -> Rating:
+        """Published shop rating of a merchant."""
+        return self._merchant(m).reputation.published
+
+    def listing_rating(self, m: int, product: int) -> float:
+        """Published rating of one product of a merchant."""
+        return self._merchant(m).reputation.listing_ratings([product])[0]
+
+    def listing_ratings(self, m: int, products: Iterable[int]) -> builtins.list[float]:
+        """Published ratings of products of a merchant, in the order asked for."""
+        return self._merchant(m).reputation.listing_ratings(products)
+
+    def order_count(self, m: int) -> int:
+        """Number of a merchant's orders so far."""
+        return len(self._merchant(m).orders)
+
+    def order(self, m: int, number: int) -> OrderView | None:
+        """Owner's view of an order, or None if there is no such order yet."""
+        merchant = self._merchant(m)
+        if not 1 <= number <= len(merchant.orders):
+            return None
+        return merchant.view(merchant.orders[number - 1], self.now(m))
+
+    def orders(self, m: int, numbers: Any = None) -> builtins.list[OrderView]:
+        """Owner's views of several orders (all if None), in the order asked for."""
+        merchant, t = self._merchant(m), self.now(m)
+        wanted = range(1, len(merchant.orders) + 1) if numbers is None else numbers
+        return [merchant.view(merchant.orders[number - 1], t) for number in wanted]
+
+    def open_orders(self, m: int) -> builtins.list[int]:
+        """Numbers of a merchant's open orders, ascending."""
+        due = self._merchant(m).due
+        return sorted({order.number for events in due.values() for _, order in events})
+
+    def transitions(self, m: int, a: int, b: int) -> builtins.list[tuple[int, int, str]]:
+        """Status changes (hour, order number, status) of a merchant in hours a < t <= b, in order."""
+        merchant = self._merchant(m)
+        log = merchant.log(self.now(m))
+        rows = []
+        for i in range(len(log) - 1, -1, -1):
+            row = log[i]
+            if row[0] <= a:
+                break
+            if row[0] <= b:
+                rows.append(row)
+        rows.reverse()
+        rows.sort(key=lambda row: row[:2])
+        return [(t, number, STATUSES[status]) for t, number, status in rows]
+
+    def penalties(self, m: int, number: int) -> builtins.list[tuple[int, int]]:
+        """Collected fines of an order as (hour, cents)."""
+        merchant = self._merchant(m)
+        return merchant.penalty_parts(merchant.orders[number - 1], self.now(m))
+
+    def product_totals(self, m: int, product: int) -> ProductTotals:
+        """Lifetime results of one product of a merchant."""
+        return self._merchant(m).totals([product], self.now(m))[0]
+
+    def product_totals_of(self, m: int, products: Iterable[int]) -> builtins.list[ProductTotals]:
+        """Lifetime results of products of a merchant, in the order asked for."""
+        return self._merchant(m).totals(products, self.now(m))
+
+    def order_product(self, m: int, number: int) -> int:
+        """Product of an order of a merchant."""
+        return self._merchant(m).orders[number - 1].product
+
+    # --- shelves
+
+    def shelf_size(self, m: int) -> int:
+        """Number of a merchant's listings."""
+        return len(self._merchant(m).shelf)
+
+    def on_shelf(self, m: int, product: int) -> bool:
+        """Whether a product is on a merchant's shelf."""
+        return product in self._merchant(m).shelf.slots
+
+    def shelf_products(self, m: int) -> builtins.list[int]:
+        """Products on a merchant's shelf, ascending."""
+        return sorted(self._merchant(m).shelf.slots)
+
+    def sale_price(self, m: int, product: int) -> int | None:
+        """Sale price of a listing in cents, or None if the product is not on the shelf."""
+        shelf = self._merchant(m).shelf
+        return shelf.sale_price(product) if product in shelf.slots else None
+
+    def shelf(self, m: int) -> ShelfView:
+        """A merchant's listings sorted by product with their present supplier state; read-only arrays."""
+        merchant, t = self._merchant(m), self.now(m)
+        cached = self._shelf_views[m]
+        if cached is not None and cached[0] == t and len(cached[1].product) == len(merchant.shelf):
+            return cached[1]
+        order, product, sale, origin, listed_t = merchant.shelf.columns_by_product()
+        supply = self._supply_of(merchant, t)
+        view = ShelfView(
+            product,
+            sale,
+            listed_t,
+            t - origin,
+            supply.price[order],
+            supply.listed[order],
+            supply.ship_hours[order],
+            self._stock_of(product),
+        )
+        for column in view:
+            column.flags.writeable = False
+        self._shelf_views[m] = (t, view)
+        return view
+
+    def shelf_columns(self, m: int) -> ShelfColumns:
+        """A merchant's listings in no particular order, without what takes longer to find out.
+
+        Returns:
+            Views of shape (k,), valid until the clock or the shelf changes; for reading only.
+        """
+        merchant = self._merchant(m)
+        k, supply = len(merchant.shelf), self._supply_of(merchant, self.now(m))
+        shelf = merchant.shelf
+        return ShelfColumns(
+            shelf.products, shelf.sale_prices, supply.price[:k], supply.listed[:k], supply.ship_hours[:k]
+        )
+
+    def out_of_stock(self, m: int) -> builtins.list[int]:
+        """Products on a merchant's shelf whose effective stock is 0 now, ascending."""
+        touched, line, t = self._stock, self.timelines.line, self.t
+        empty = self._empty_at_start
+        return sorted(
+            product
+            for product in self._merchant(m).shelf.slots
+            # Stock never falls by itself, so only what was empty once can be empty now.
+            if (touched[product][0] == 0 if product in touched else product in empty)
+            and not self._stock_at(product, line(product), t)
+        )
+
+    def shelf_events(self, m: int, a: int) -> builtins.list[SupplierEvent]:
+        """Supplier events of the products on a merchant's shelf in hours a < t <= now."""
+        merchant, now = self._merchant(m), self.now(m)
+        supply = self._supply_of(merchant, now)
+        changed = merchant.shelf.products[supply.last_change[: supply.size] > a]
+        return self.timelines.events(changed, a, now) if len(changed) else []
+
+    def _prices(self, m: Merchant, t: int) -> Ints:
+        """Supplier prices of a merchant's listings at hour t in slot order, a view."""
+        return self._supply_of(m, t).price[: len(m.shelf)]
+
+    def _supply_of(self, m: Merchant, t: int) -> ShelfSupply:
+        """Supplier state of a merchant's listings at hour t."""
+        self.timelines.ensure(t)
+        supply = self._supply[m.index]
+        if supply is None or supply.size != len(m.shelf):
+            # Closing empties a shelf at once, which the cache sees by the size.
+            supply = ShelfSupply(self.timelines, m.shelf.products, t, self.rules.max_listings)
+            self._supply[m.index] = supply
+        else:
+            supply.refresh(m.shelf.products, t)
+        return supply
+
+    # --- market
+
+    def _stock_of(self, indices: Ints) -> Ints:
+        if len(indices) > _FEW:
+            return self._stock_of_many(indices)
+        full, lines, stock = self._full, self.timelines, []
+        for product in indices.tolist():
+            line = lines.line(product)
+            if product in full:
+                quantity = line.max_stock
+            else:
+                quantity = self._stock_at(product, line, self.t)
+                if quantity == line.max_stock:
+                    full.add(product)
+            stock.append(quantity)
+        return np.array(stock, dtype=np.int64)
+
+    def _stock_of_many(self, indices: Ints) -> Ints:
+        catalog, touched = self.catalog, self._stock
+        quantity: Ints = catalog.initial_stock[indices]
+        since = np.zeros(len(indices), dtype=np.int64)
+        for i, product in enumerate(indices.tolist()):
+            entry = touched.get(product)
+            if entry is not None:
+                quantity[i], since[i] = entry
+        quantity += catalog.refill_per_hour[indices] * self.timelines.listed_hours_array(
+            indices, since, self.t
+        )
+        return np.minimum(catalog.max_stock[indices], quantity)
+
+    def products(self, indices: Any = None) -> ProductView:
+        """Public state of products now.
+
+        Args:
+            indices: Product indices, or None for the whole catalog.
+
+        Returns:
+            Fresh arrays of shape (k,).
+        """
+        if indices is None:
+            view = self.catalog_view()
+            index = np.arange(self.catalog.size)
+            return ProductView(
+                index, view.price.copy(), view.listed.copy(), view.ship_hours.copy(), self._stock_of(index)
+            )
+        index = self._indices(indices)
+        supply = self.timelines.at(index, self.t)
+        return ProductView(index, supply.price, supply.listed, supply.ship_hours, self._stock_of(index))
+
+    def catalog_view(self) -> CatalogView:
+        """Supplier state of the whole catalog now; for reading only, valid until the clock runs."""
+        view = self._view
+        self.timelines.ensure(self.t)
+        if view is None or view.hour > self.t:
+            view = self._view = CatalogView(self.timelines, self.t)
+        elif view.hour < self.t:
+            view.forward(self.t)
+        return view
+
+    def stock(self, indices: Any) -> Ints:
+        """Effective stock of products now, int64 array of shape (k,)."""
+        return self._stock_of(self._indices(indices))
+
+    def products_at(self, indices: Any, hour: int) -> ProductView:
+        """Public state of products that timelines give for a past hour; ``stock`` is None.
+
+        Raises:
+            MarketError: The hour has not run yet.
+        """
+        self._passed(hour)
+        index = self._indices(indices)
+        supply = self.timelines.at(index, hour)
+        return ProductView(index, supply.price, supply.listed, supply.ship_hours, None)
+
+    def supplier_events(self, indices: Any, a: int, b: int) -> builtins.list[SupplierEvent]:
+        """Supplier events of products in hours a < t <= b, sorted by t, product and process.
+
+        Raises:
+            MarketError: Hour b has not run yet.
+        """
+        self._passed(b)
+        return self.timelines.events(self._indices(indices), a, b)
+
+    def potential(self, indices: Any, day: int) -> float:
+        """Expected market orders of a set of products on a completed public day at reference prices.
+
+        Raises:
+            MarketError: The day is not completed.
+        """
+        if day < 1 or 24 * day - 1 > self.t:
+            raise MarketError(f"day {day} is not completed")
+        curves = self.catalog.curves(self._indices(indices), day - 1 + self.rules.curve_offset_days)
+        return float(curves.sum() * self.rules.scale)
+
+    def _passed(self, hour: int) -> None:
+        if not 0 <= hour <= self.t:
+            raise MarketError(f"hour {hour} has not run (the world stands at hour {self.t})")
+        self.timelines.ensure(hour)
+
+    @staticmethod
+    def _indices(indices: Any) -> Ints:
+        return np.atleast_1d(np.asarray(indices, dtype=np.int64))
+
+    def _stock_at(self, product: int, line: Line, t: int) -> int:
+        """Effective stock after the refill of hour t."""
+        quantity, since = self._stock.get(product) or (line.initial_stock, 0)
+        if t > since and quantity < line.max_stock:
+            quantity += line.refill_per_hour * line.listed_hours(since, t)
+        return min(line.max_stock, quantity)
