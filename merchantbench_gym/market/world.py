@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merchantbench_gym.market import draws, orders, state
 from merchantbench_gym.market.catalog import Catalog, load_catalog
@@ -42,8 +41,6 @@ MAX_MERCHANTS = 64
 _CHUNK = 96
 
 _COVER_AHEAD = 1000
-
-Ints = NDArray[np.int64]
 
 
 class World(WorldReads):
