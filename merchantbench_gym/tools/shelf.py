@@ -262,38 +262,39 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     shelf = view.shelf()
     start, stop = bounds(page, page_size)
     part = slice(start, stop)
-    facts, totals = view.catalog.facts, view.product_totals
-    rows: list[list[Any]] = []
-    for product, sale, price, stock, ship_hours, listed, age in zip(
-        shelf.product[part].tolist(),
+    products = shelf.product[part].tolist()
+    columns = zip(
+        map(view.catalog.facts, products),
         (shelf.sale_price[part] / 100).tolist(),
         (shelf.price[part] / 100).tolist(),
         shelf.stock[part].tolist(),
         shelf.ship_hours[part].tolist(),
         shelf.listed[part].tolist(),
         shown_age(shelf.age[part]),
+        view.product_totals(products),
+        map(hundredths, view.listing_ratings(products)),
         strict=True,
-    ):
-        fixed, sums = facts(product), totals(product)
-        rows.append(
-            [
-                fixed.product_id,
-                fixed.name,
-                fixed.category,
-                sale,
-                price,
-                stock,
-                ship_hours,
-                fixed.logistics_hours,
-                listed,
-                age,
-                sums.procured,
-                sums.gross_profit / 100,
-                sums.net_profit / 100,
-                sums.fines / 100,
-                hundredths(view.listing_rating(product)),
-            ]
-        )
+    )
+    rows = [
+        [
+            fixed.product_id,
+            fixed.name,
+            fixed.category,
+            sale,
+            price,
+            stock,
+            ship_hours,
+            fixed.logistics_hours,
+            listed,
+            age,
+            sums.procured,
+            sums.gross_profit / 100,
+            sums.net_profit / 100,
+            sums.fines / 100,
+            rating,
+        ]
+        for fixed, sale, price, stock, ship_hours, listed, age, sums, rating in columns
+    ]
     return {
         **page_fields(page, page_size, len(shelf.product)),
         "items": {"columns": list(LISTING_COLUMNS), "rows": rows, "count": len(rows)},
@@ -335,7 +336,7 @@ def review_my_listings(
     shelf = view.shelf()
     products = shelf.product.tolist()
     procured, fines = _recent(ctx, 24 * window_days)
-    totals = [view.product_totals(product) for product in products]
+    totals = view.product_totals(products)
     idle = [
         view.now - max(listed_t, listed_t if sums.last_procured_t is None else sums.last_procured_t)
         for listed_t, sums in zip(shelf.listed_t.tolist(), totals, strict=True)
@@ -349,9 +350,11 @@ def review_my_listings(
     # Sorting is stable and rows come by product, so ties stand by product id.
     order = sorted(range(len(products)), key=keys[sort_by].__getitem__)
     start, stop = bounds(page, page_size)
+    shown = order[start:stop]
     ages = shown_age(shelf.age)
+    ratings = view.listing_ratings([products[place] for place in shown])
     rows = []
-    for place in order[start:stop]:
+    for place, rating in zip(shown, ratings, strict=True):
         product = products[place]
         fixed = view.catalog.facts(product)
         rows.append(
@@ -363,7 +366,7 @@ def review_my_listings(
                 procured[product],
                 money(fines[product]),
                 totals[place].open_orders,
-                hundredths(view.listing_rating(product)),
+                hundredths(rating),
             ]
         )
     return {

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.market.ledger import Accounts
     from merchantbench_gym.market.merchant import ProductTotals
     from merchantbench_gym.market.orders import OrderView
+    from merchantbench_gym.market.reads import ShelfColumns
     from merchantbench_gym.market.reputation import Rating
     from merchantbench_gym.market.shelf import ShelfView
     from merchantbench_gym.market.supply import SupplierEvent
@@ -268,18 +269,28 @@ class MerchantView:
         """Stock of products now, refilled up to now and frozen while withdrawn."""
         return self._world.stock(products)
 
-    def supplier_events(
-        self, indices: IntArray | Sequence[int], after: int, until: int
-    ) -> list[SupplierEvent]:
+    def supplier_events(self, products: Sequence[int], after: int, until: int) -> list[SupplierEvent]:
         """Supplier changes of products in hours ``after + 1`` to ``until``, oldest first."""
+        world, merchant = self._world, self._merchant
+        if until == world.now(merchant) and list(products) == world.shelf_products(merchant):
+            # The market keeps an eye on what is on a shelf; other products it has to look up.
+            return world.shelf_events(merchant, after)
         # A shop that closed may have been wound down ahead of the clock; suppliers go by the clock.
-        return self._world.supplier_events(indices, after, min(until, self._world.t))
+        return world.supplier_events(products, after, min(until, world.t))
 
     # --- own shelf ---
 
     def shelf(self) -> ShelfView:
         """The shelf with the supplier's side of it, by product."""
         return self._world.shelf(self._merchant)
+
+    def shelf_columns(self) -> ShelfColumns:
+        """Prices and supply of the shelf in no particular order; for reading only, until anything changes."""
+        return self._world.shelf_columns(self._merchant)
+
+    def out_of_stock(self) -> list[int]:
+        """Products of the shelf whose stock is 0 now."""
+        return self._world.out_of_stock(self._merchant)
 
     def shelf_size(self) -> int:
         """Number of listings."""
@@ -293,9 +304,9 @@ class MerchantView:
         """Sale price of a listed product."""
         return self._world.sale_price(self._merchant, product)
 
-    def listing_rating(self, product: int) -> float:
-        """Diagnostic rating of the merchant's own orders of a product."""
-        return self._world.listing_rating(self._merchant, product)
+    def listing_ratings(self, products: Sequence[int]) -> list[float]:
+        """Diagnostic ratings of the merchant's own orders of products."""
+        return self._world.listing_ratings(self._merchant, products)
 
     def list_item(self, product: int, cents: int) -> str:
         """Put a product on the shelf or reprice it; ``"ok"`` or the code of the refusal."""
@@ -342,9 +353,7 @@ class MerchantView:
 
     def order_product(self, number: int) -> int:
         """Product of an own order."""
-        order = self._world.order(self._merchant, number)
-        assert order is not None, number
-        return order.product
+        return self._world.order_product(self._merchant, number)
 
     def open_orders(self) -> Sequence[int]:
         """Numbers of the orders not finished yet, ascending."""
@@ -354,6 +363,6 @@ class MerchantView:
         """Status changes (hour, order number, status) in hours ``after + 1`` to ``until``, oldest first."""
         return self._world.transitions(self._merchant, after, until)
 
-    def product_totals(self, product: int) -> ProductTotals:
-        """Lifetime figures of the merchant's orders of a product."""
-        return self._world.product_totals(self._merchant, product)
+    def product_totals(self, products: Sequence[int]) -> list[ProductTotals]:
+        """Lifetime figures of the merchant's orders of products."""
+        return self._world.product_totals_of(self._merchant, products)

@@ -288,7 +288,7 @@ def test_my_listings_show_shelf_and_history(desk: Desk) -> None:
             "cum_gross_profit": sum(o.sale - o.cost for o in bought) / 100,
             "cum_net_profit": sum(o.profit for o in ended) / 100,
             "cum_fine": sum(o.penalty for o in own) / 100,
-            "listing_rating": rounded(view.listing_rating(product), 2),
+            "listing_rating": rounded(desk.world.listing_rating(desk.seat, product), 2),
         }
 
 
