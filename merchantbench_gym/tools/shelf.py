@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from merchantbench_gym.tools.context import Context
 
-MAX_ITEMS = 100
+_CONTROLS = re.compile(r"[\x00-\x1f]")
 
 LIST_COLUMNS = (
     "product_id",
@@ -120,7 +121,7 @@ def list_product(
     def put(item: Listing) -> list[Any]:
         product = view.catalog.product_index(item.product_id)
         if product is None:
-            return [item.product_id, False, "not_found", "There is no such product.", None, None, None, None]
+            return [_harmless(item.product_id), False, "not_found", _detail(ctx, "not_found"), *[None] * 4]
         listed = view.on_shelf(product)
         error = None if listed or offers.listed[product] else "not_offered"
         cents = _price(ctx, item.sale_price)
@@ -159,7 +160,7 @@ def delist_product(
     def take(item: Delisting) -> list[Any]:
         product = view.catalog.product_index(item.product_id)
         error = "not_listed" if product is None else _refusal(view.delist_item(product), "not_listed")
-        return [item.product_id, error is None, error, _detail(ctx, error)]
+        return [_harmless(item.product_id), error is None, error, _detail(ctx, error)]
 
     return _batch(ctx, DELIST_COLUMNS, items, take)
 
@@ -188,7 +189,7 @@ def adjust_price(
         else:
             error = "price_out_of_range" if cents is None else _refusal(view.adjust_item(product, cents))
         if error is not None or cents is None or old is None:
-            return [item.product_id, False, error, _detail(ctx, error), None, None]
+            return [_harmless(item.product_id), False, error, _detail(ctx, error), None, None]
         return [item.product_id, True, None, None, money(old), money(cents)]
 
     return _batch(ctx, ADJUST_COLUMNS, items, change)
@@ -207,6 +208,11 @@ def _batch(
         "max_listings": ctx.scenario.merchant.max_listings,
         "items": {"columns": list(columns), "rows": rows, "count": len(rows)},
     }
+
+
+def _harmless(product_id: str) -> str:
+    """An id as given, without control characters: escaped, they could swell a result beyond its cap."""
+    return product_id if product_id.isprintable() else _CONTROLS.sub("\ufffd", product_id)
 
 
 def _price(ctx: Context, price: float) -> int | None:

@@ -118,9 +118,8 @@ KEYS: list[tuple[str, Any, str, str]] = [
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return value
+    first, *rest = key.split(".")
+    return {first: nested(".".join(rest), value) if rest else value}
 
 
 @pytest.mark.parametrize(("key", "value", "title", "stated"), KEYS, ids=[f"{k[0]}-{k[1]}" for k in KEYS])

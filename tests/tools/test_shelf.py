@@ -193,6 +193,15 @@ def test_what_is_not_on_the_shelf_is_not_listed(product: str) -> None:
     assert desk.world.digest() == before
 
 
+@pytest.mark.parametrize("name", ["list_product", "delist_product", "adjust_price"])
+@pytest.mark.parametrize("character", ["\0", '"', "\\", "é", "漢", "😀"])
+def test_no_list_of_ids_swells_a_result_beyond_its_cap(name: str, character: str) -> None:
+    price = {"list_product": {"sale_price": 5}, "adjust_price": {"new_price": 5}}.get(name, {})
+    rows = results(fresh(), name, *[{"product_id": character * 64} | price] * 100)  # checks the cap
+    assert len(rows) == 100
+    assert rows[0]["product_id"] == ("\ufffd" if character == "\0" else character) * 64
+
+
 def test_withdrawn_products() -> None:
     desk = Desk("month")
     desk.list_first(50)
@@ -279,7 +288,7 @@ def test_my_listings_show_shelf_and_history(desk: Desk) -> None:
             "category": catalog.categories[product % 10],
             "sale_price": int(shelf.sale_price[k]) / 100,
             "supplier_price": int(live.price[k]) / 100,
-            "supplier_stock": int(live.stock[k]),
+            "supplier_stock": int(desk.world.stock([product])[0]),
             "supplier_ship_hours": int(live.ship_hours[k]),
             "supplier_logistics_hours": int(catalog.logistics_hours[product]),
             "supplier_available": bool(live.listed[k]),
