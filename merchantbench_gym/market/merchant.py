@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -96,7 +97,8 @@ METRICS_HIDDEN: tuple[str, ...] = (
 )
 """Names of metrics that no merchant may see."""
 
-Due = tuple[int, Order]
+Due = tuple[int, int, Order]
+"""A due transition: order number, kind and order, so that those of an hour sort by number and kind."""
 Record = tuple[Any, ...]
 
 
@@ -196,11 +198,7 @@ class Merchant:
         sm = draws.sm
         node = sm(sm(sm(self.fate_key, product), t), ordinal)
         u = draws.uniform(sm(node, 0))
-        end = orders.NORMAL
-        for i, total in enumerate(line.outcome_sums):
-            if u < total:
-                end = orders.FATES[i]
-                break
+        end = orders.FATES[bisect_right(line.outcome_sums, u)]
         v = draws.uniform(sm(node, 1))
         if end == orders.CANCELLED:
             offset = draws.integer(v, 1, ship)
@@ -224,15 +222,12 @@ class Merchant:
         """Enters the transitions of an order that come after an hour."""
         self.open_count += 1
         due = self.due
-        for kind, t in (
-            (TO_LATE, order.late_t),
-            (TO_SHIPPED, order.shipped_t),
-            (TO_DELIVERED, order.delivered_t),
-        ):
-            if t > after and t != UNSET:
-                due[t] = (*due[t], (kind, order)) if t in due else ((kind, order),)
-        t = order.end_t
-        due[t] = (*due[t], (TO_END, order)) if t in due else ((TO_END, order),)
+        number = order.number
+        # UNSET stamps lie before every hour.
+        for kind, t in enumerate((order.late_t, order.shipped_t, order.delivered_t, order.end_t)):
+            if t > after:
+                item = (number, kind, order)
+                due[t] = (*due[t], item) if t in due else (item,)
 
     def note(self, t: int, number: int, status: int) -> None:
         """Adds a transition to the log, which is derived from the orders and no state."""
@@ -242,11 +237,11 @@ class Merchant:
     def transit(self, due: tuple[Due, ...], t: int) -> None:
         """Performs the transitions of an hour: status changes and credits, then debits by order number."""
         if len(due) > 1:
-            due = tuple(sorted(due, key=_by_number))
+            due = tuple(sorted(due))
         counters, ledger = self.counters, self.ledger
         debits: list[Due] = []
         for item in due:
-            kind, order = item
+            _, kind, order = item
             if kind == TO_SHIPPED:
                 counters[SHIPPEDS] += 1
                 if order.late_t != UNSET:
@@ -265,7 +260,7 @@ class Merchant:
             else:
                 self._end(order, t)
                 debits.append(item)
-        for kind, order in debits:
+        for _, kind, order in debits:
             self._debit(kind, order, t)
 
     def _end(self, order: Order, t: int) -> None:
@@ -562,10 +557,6 @@ def expand(record: Record, rules: Rules) -> dict[str, Any]:
         last + 1,
     )
     return dict(zip(METRICS, values, strict=True))
-
-
-def _by_number(item: Due) -> tuple[int, int]:
-    return item[1].number, item[0]
 
 
 def _by_hour(step: tuple[int, int, int]) -> int:

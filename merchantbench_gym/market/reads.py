@@ -170,7 +170,7 @@ class WorldReads:
     def open_orders(self, m: int) -> builtins.list[int]:
         """Numbers of a merchant's open orders, ascending."""
         due = self._merchant(m).due
-        return sorted({order.number for events in due.values() for _, order in events})
+        return sorted({order.number for events in due.values() for *_, order in events})
 
     def transitions(self, m: int, a: int, b: int) -> builtins.list[tuple[int, int, str]]:
         """Status changes (hour, order number, status) of a merchant in hours a < t <= b, in order."""

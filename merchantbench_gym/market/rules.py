@@ -49,6 +49,7 @@ class Rules(NamedTuple):
     decay: float
     thresholds: tuple[float, ...]
     multipliers: tuple[float, ...]
+    highest_multiplier: float
     score_weights: tuple[float, ...]
     weights: tuple[float, ...]
     listing_prior: float
@@ -118,6 +119,8 @@ def compile_rules(scenario: Any) -> Rules:
         decay=2.0 ** (-1.0 / rating.half_life_days),
         thresholds=tuple(rating.thresholds),
         multipliers=tuple(rating.multipliers),
+        # The multiplier is 1 before the first publication, and always with ratings off.
+        highest_multiplier=max(1.0, *rating.multipliers) if rating.enabled else 1.0,
         score_weights=tuple(s * w for s, w in zip(score, weight, strict=True)),
         weights=tuple(weight),
         listing_prior=listing.prior,

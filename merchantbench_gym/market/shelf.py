@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 
 _PRODUCT, _SALE, _ORIGIN, _LISTED = range(4)
 _SLACK = 1.0 - 1e-9
+_LONGEST_BLOCK = 96
 _GAMMA = np.uint64(draws.GAMMA)
 _S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -23,6 +24,17 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 Hit = tuple[int, int, float, float]
 """A listing that may have customers: product, sale price, arrival uniform, demand at multiplier 1."""
+
+
+Hits = dict[int, list[Hit]]
+
+
+class _Block(NamedTuple):
+    """Hits of the hours first ... stop - 1 for a shelf as it is."""
+
+    first: int
+    stop: int
+    hits: Hits
 
 
 class HourTable:
@@ -81,6 +93,7 @@ class Shelf:
         self.table = table
         self.arrival_key = arrival_key
         self.shared = False
+        self._block: _Block | None = None
         self.slots: dict[int, int] = {}
         self.off: dict[int, tuple[int, int]] = {}
         self._allocate(min(rules.max_listings, 64))
@@ -101,6 +114,7 @@ class Shelf:
         other.rules, other.catalog, other.table = self.rules, self.catalog, self.table
         other.arrival_key = self.arrival_key
         other.shared = False
+        other._block = None
         other.slots, other.off = self.slots.copy(), self.off.copy()
         other.ints, other.keys, other.factor, other.year, other.shares = (a.copy() for a in self._columns())
         return other
@@ -158,6 +172,7 @@ class Shelf:
 
     def set_price(self, product: int, price: int) -> None:
         """Changes the sale price of a listed product."""
+        self._block = None
         slot = self.slots[product]
         catalog, rules = self.catalog, self.rules
         self.ints[_SALE, slot] = price
@@ -167,6 +182,7 @@ class Shelf:
 
     def remove(self, product: int, t: int) -> None:
         """Takes a listed product off the shelf and remembers its exposure age."""
+        self._block = None
         slot, last = self.slots.pop(product), len(self.slots)
         age = t - int(self.ints[_ORIGIN, slot])
         if age > 0:
@@ -203,19 +219,31 @@ class Shelf:
         q *= table.week[first:stop]
         return q
 
-    def hits(self, first: int, stop: int, bound: Floats | float) -> dict[int, list[Hit]]:
-        """Listings that may have customers, by hour.
+    def hits(self, first: int, stop: int) -> Hits:
+        """Listings that may have customers, by hour; reaches beyond ``stop`` where it is known already.
 
-        One array expression over all listings and hours. A listing has customers iff u >= exp(-q); as
-        exp(-q) >= 1 - q, the test u + q >= 1 passes them all and few others.
+        While the shelf stays as it is, hours are looked up in ever longer blocks.
 
         Args:
             first: First hour.
             stop: Hour after the last one, at most the horizon.
-            bound: Upper bound of the rating multiplier, scalar or float64 array of shape (stop - first,).
 
         Returns:
-            Candidates to be counted exactly, for the hours that have any.
+            Candidates to be counted exactly, for the hours that have any. Not to be written.
+        """
+        block = self._block
+        if block is None or not block.first <= first or stop > block.stop:
+            span = stop - first
+            length = 2 * (span if block is None else max(span, block.stop - block.first))
+            end = max(stop, min(first + length, first + _LONGEST_BLOCK, self.rules.horizon))
+            block = self._block = _Block(first, end, self._find_hits(first, end))
+        return block.hits
+
+    def _find_hits(self, first: int, stop: int) -> Hits:
+        """One array expression over all listings and hours.
+
+        A listing has customers iff u >= exp(-q); as exp(-q) >= 1 - q, the test u + q >= 1 at the highest
+        multiplier passes them all and few others.
         """
         q = self.expected(first, stop)
         z = self.keys[: len(self.slots)] + self.table.keys[first:stop]
@@ -227,8 +255,8 @@ class Shelf:
         z ^= np.right_shift(z, _S31, out=shifted)
         z >>= _S11
         u: Floats = z * 2.0**-53
-        slots, columns = (q * bound + u >= _SLACK).nonzero()
-        found: dict[int, list[Hit]] = {}
+        slots, columns = (q * self.rules.highest_multiplier + u >= _SLACK).nonzero()
+        found: Hits = {}
         if len(slots):
             products, sales = self.ints[:2, slots].tolist()
             hits = zip(products, sales, u[slots, columns].tolist(), q[slots, columns].tolist(), strict=True)

@@ -46,7 +46,7 @@ def dump(world: World, history: bool = True) -> dict[str, Any]:
 
 
 def _dump_merchant(m: Merchant, t: int, history: bool) -> dict[str, Any]:
-    open_orders = sorted({order for events in m.due.values() for _, order in events})
+    open_orders = sorted({order for events in m.due.values() for *_, order in events})
     rep = m.reputation
     return {
         "alive": m.alive,

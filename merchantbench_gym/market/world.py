@@ -22,7 +22,7 @@ from merchantbench_gym.market.orders import NO_CASH, OUT_OF_STOCK, STATUSES, WIT
 from merchantbench_gym.market.privileged import Privileged
 from merchantbench_gym.market.reads import MarketError, ProductView, ShelfColumns, WorldReads
 from merchantbench_gym.market.rules import compile_rules
-from merchantbench_gym.market.shelf import Hit, HourTable, Shelf, ShelfView
+from merchantbench_gym.market.shelf import Hit, Hits, HourTable, Shelf, ShelfView
 from merchantbench_gym.market.supply import CatalogView, ShelfSupply, load_timelines
 from merchantbench_gym.market.version import DYNAMICS_VERSION
 
@@ -194,20 +194,13 @@ class World(WorldReads):
 
     # --- demand and procurement
 
-    def _hits(self, m: Merchant, last: int) -> dict[int, list[Hit]]:
-        stop = min(last + 1, self.horizon)
-        first = self.t + 1
+    def _hits(self, m: Merchant, last: int) -> Hits:
+        first, stop = self.t + 1, min(last + 1, self.horizon)
         if not m.alive or not len(m.shelf) or first >= stop:
             return {}
-        # A publication inside the span may raise the multiplier for the hours after it.
-        bound: Any = m.reputation.published.multiplier
-        before = 24 - first % 24
-        if before < stop - first and self.rules.rating_enabled:
-            later = stop - first - before
-            bound = np.repeat((bound, max(self.rules.multipliers)), (before, later))
-        return m.shelf.hits(first, stop, bound)
+        return m.shelf.hits(first, stop)
 
-    def _serve_all(self, t: int, hits: list[dict[int, list[Hit]]]) -> None:
+    def _serve_all(self, t: int, hits: list[Hits]) -> None:
         waiting = [m for m in self._merchants if t in hits[m.index]]
         if len(waiting) > 1:
             node = draws.sm(self._contention_key, t)
