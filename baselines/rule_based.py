@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -26,6 +26,7 @@ ACTIVE, WITHDRAWN, SLOW = 13, 15, 17
 
 Action = list[dict[str, Any]]
 Plan = dict[str, Any]
+Found = list[Sequence[Any]]  # product id and supplier price
 
 
 class RuleBasedPolicy(BasePolicy):
@@ -91,7 +92,7 @@ class RuleBasedPolicy(BasePolicy):
         self._stage = ""  # what the last turn of the current window did: reads, sourcing, writes
         self._plan: Plan | None = None  # between sourcing and writes
         self._searched: dict[str, int] | None = None  # day and page count behind the latest searches
-        self._found: list[list[Any]] | None = None  # what they found, where it is used a window later
+        self._found: Found | None = None  # what they found, where it is used a window later
         self._total = 0  # products on offer at the latest probe
 
     def reset(self, seat: Any, *, seed: int | None = None) -> None:
@@ -232,19 +233,19 @@ class RuleBasedPolicy(BasePolicy):
         generator = random.Random(self.selection_seed * 1_000_003 + day)
         return generator, sorted(generator.sample(range(1, count + 1), min(PAGES_PER_SEARCH, count)))
 
-    def _rows_found(self, results: _Results) -> list[list[Any]] | None:
+    def _rows_found(self, results: _Results) -> Found | None:
         """Products and prices on the pages searched last; None if nothing was searched."""
         if self._searched is None:
             return None
         _, pages = self._draw(self._searched["day"], self._searched["pages"])
-        found: list[list[Any]] = []
+        found: Found = []
         for page in pages:
-            found += map(list, results.rows(f"page-{page}.", "items", "product_id", "price"))
+            found += results.rows(f"page-{page}.", "items", "product_id", "price")
         return found
 
     # -- writing -------------------------------------------------------------------------------------
 
-    def _writes(self, plan: Plan, found: list[list[Any]] | None) -> Action:
+    def _writes(self, plan: Plan, found: Found | None) -> Action:
         """The writing calls of a plan, new listings drawn from what was found."""
         new = self._choose(plan, found or [])
         calls = _batches("delist_product", ({"product_id": product} for product in plan["delist"]))
@@ -254,7 +255,7 @@ class RuleBasedPolicy(BasePolicy):
         calls += _batches("list_product", ({"product_id": p, "sale_price": price} for p, price in new))
         return calls
 
-    def _choose(self, plan: Plan, found: list[list[Any]]) -> list[tuple[str, float]]:
+    def _choose(self, plan: Plan, found: Found) -> list[tuple[str, float]]:
         """Draw as many products as are needed from those found, except what was on the shelf."""
         if not plan["need"] or self._searched is None:
             return []
@@ -309,15 +310,15 @@ class _Results:
             self._parsed[call_id] = value if value["ok"] else None
         return self._parsed[call_id]
 
-    def rows(self, prefix: str, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+    def rows(self, prefix: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """Rows of one table over all results whose id starts with a prefix, reduced to some columns."""
+        found: list[tuple[Any, ...]] = []
         for call_id in self._texts:
-            if not call_id.startswith(prefix):
-                continue
-            result = self.get(call_id)
+            result = self.get(call_id) if call_id.startswith(prefix) else None
             if result is not None:
                 names = result[table]["columns"]
-                yield from map(itemgetter(*map(names.index, columns)), result[table]["rows"])
+                found += map(itemgetter(*map(names.index, columns)), result[table]["rows"])
+        return found
 
 
 def _call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:

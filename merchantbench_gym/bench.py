@@ -92,7 +92,8 @@ class Yardstick:
         work(pause)
         spent += perf_counter() - resumed
         slices.append(self.slice())
-        return spent / (statistics.median(slices) * SLICES)
+        # The mean, because whatever slows the machine down slows the long work down on average, too.
+        return spent / (statistics.fmean(slices) * SLICES)
 
 
 # -- the measured work ---------------------------------------------------------------------------------
