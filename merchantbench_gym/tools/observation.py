@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from merchantbench_gym.market.calendar import date_of, day_of, hour_of, stamp
 from merchantbench_gym.market.orders import STATUSES
 from merchantbench_gym.tools.numbers import hundredths
-from merchantbench_gym.tools.results import money
 from merchantbench_gym.tools.words import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from merchantbench_gym.market.supply import SupplierEvent
     from merchantbench_gym.scenario import Scenario
@@ -41,6 +40,8 @@ FIRST_STATUSES = frozenset({"ordered", "stockout", "insufficient_balance"})
 """Statuses in which an order is created; none of them is ever entered later."""
 
 _NO_RISK: dict[str, frozenset[int]] = dict.fromkeys(RISKS, frozenset())
+_NO_CHANGES = dict.fromkeys(("total", "new_orders", *STATUSES), 0)
+_NO_EVENTS = dict.fromkeys(EVENT_TYPES, 0)
 
 
 def risk_sets(view: MerchantView) -> dict[str, frozenset[int]]:
@@ -96,17 +97,21 @@ def packet(
         A fresh packet; money in currency units, times as ``D13H00``.
     """
     now = window.to_t
-    changed = view.transitions(window.from_t - 1, now)
+    changes = _changes(view.transitions(window.from_t - 1, now))
+    totals = view.status_counts()
     active, most = view.shelf_size(), scenario.merchant.max_listings
     current = risk_sets(view) if risks is None else risks
     opened, closed = book.risks_at_open, book.risks_at_close
     words = WORDS[language]
     return {
         "time": _time(scenario, window),
-        "orders": {"changes": _changes(changed), "totals": _totals(view.status_counts())},
+        "orders": {
+            "changes": changes,
+            "totals": {"total": sum(totals), **dict(zip(STATUSES, totals, strict=True))},
+        },
         "supply": {
             "listings": {"active": active, "max": most, "free_slots": most - active},
-            "events": _events(view, window, book, changed),
+            "events": _events(view, window, book, changes["stockout"]),
             "current_risks": {name: len(products) for name, products in current.items()},
             "new_risks": {name: len(opened[name] - closed[name]) for name in RISKS},
         },
@@ -118,16 +123,16 @@ def packet(
 
 
 def _time(scenario: Scenario, window: WindowInfo) -> dict[str, Any]:
-    now, period = window.to_t, scenario.run.activation_period
+    now, days = window.to_t, scenario.run.horizon_days
     date = date_of(scenario.calendar.start_date, now)
     return {
         "state": window.state,
         "day": day_of(now),
         "hour": hour_of(now),
         "date": None if date is None else date.isoformat(),
-        "horizon_days": scenario.run.horizon_days,
+        "horizon_days": days,
         "window": window.index + 1,
-        "windows_total": -(-24 * scenario.run.horizon_days // period),
+        "windows_total": -(-24 * days // scenario.run.activation_period),
         "turn": window.turn,
         "turns_limit": window.turns_limit,
         "turns_left": window.turns_left,
@@ -135,52 +140,51 @@ def _time(scenario: Scenario, window: WindowInfo) -> dict[str, Any]:
     }
 
 
-def _changes(changed: Any) -> dict[str, int]:
-    counts = dict.fromkeys(("total", "new_orders", *STATUSES), 0)
-    # Rows come in time order, so the last one of an order is its current status.
-    current = {number: status for _, number, status in changed}
+def _changes(changed: Iterable[tuple[int, int, str]]) -> dict[str, int]:
+    counts = _NO_CHANGES.copy()
+    current: dict[int, str] = {}
+    new = 0
+    for _, number, status in changed:
+        # Rows come in time order, so the last one of an order is its current status.
+        current[number] = status
+        if status in FIRST_STATUSES:
+            new += 1
     for status in current.values():
         counts[status] += 1
-    counts["total"] = len(current)
-    counts["new_orders"] = sum(status in FIRST_STATUSES for _, _, status in changed)
+    counts["total"], counts["new_orders"] = len(current), new
     return counts
 
 
-def _totals(counts: tuple[int, ...]) -> dict[str, int]:
-    return {"total": sum(counts), **dict(zip(STATUSES, counts, strict=True))}
-
-
-def _events(view: MerchantView, window: WindowInfo, book: WindowBook, changed: Any) -> dict[str, int]:
-    events = dict.fromkeys(EVENT_TYPES, 0)
+def _events(view: MerchantView, window: WindowInfo, book: WindowBook, stockouts: int) -> dict[str, int]:
+    events = _NO_EVENTS.copy()
     if book.shelf:
         for event in view.supplier_events(book.shelf, window.from_t - 1, window.to_t):
             events[event_type(event)] += 1
-    events["stockout"] = sum(status == "stockout" for _, _, status in changed)
+    events["stockout"] = stockouts
     return events
 
 
 def _money(view: MerchantView, book: WindowBook) -> dict[str, dict[str, float]]:
     accounts, figures = view.accounts(), view.figures()
-    net = accounts.net_assets
-    fines = money(accounts.fines)
+    net, fines = accounts.net_assets, accounts.fines / 100
     return {
         "cash": {
-            "balance": money(accounts.balance),
-            "deposit_pool": money(accounts.deposit),
-            "in_transit": money(accounts.in_transit),
-            "receivable": money(accounts.receivable),
-            "net_assets": money(net),
-            "net_assets_change": money(net - book.net_assets_at_close),
+            "balance": accounts.balance / 100,
+            "deposit_pool": accounts.deposit / 100,
+            "in_transit": accounts.in_transit / 100,
+            "receivable": accounts.receivable / 100,
+            "net_assets": net / 100,
+            "net_assets_change": (net - book.net_assets_at_close) / 100,
             "cumulative_fine": fines,
         },
         "pnl": {
-            "gmv": money(figures["gmv"]),
-            "cogs": money(figures["procured_cost"]),
-            "platform_fees": money(figures["commission"]),
-            "fulfilment_fees": money(figures["fulfilment"]),
-            "refund_loss": money(figures["reverse_fees"] + figures["recovery_loss"]),
+            "gmv": figures["gmv"] / 100,
+            "cogs": figures["procured_cost"] / 100,
+            "platform_fees": figures["commission"] / 100,
+            "fulfilment_fees": figures["fulfilment"] / 100,
+            "refund_loss": (figures["reverse_fees"] + figures["recovery_loss"]) / 100,
             "fines": fines,
-            "net_profit": money(figures["closed_profit"]),
+            "net_profit": figures["closed_profit"] / 100,
         },
     }
 
