@@ -87,8 +87,12 @@ def show_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def show_record(record: Mapping[str, Any], scenario: Scenario) -> None:
     """Print the report of one run: a page about one result record."""
     parts: list[RenderableType] = [_headline(record), _result(record), ""]
-    if record["orders"] is not None:
-        parts += [Columns([_orders(record), _fines(record)], padding=(0, 4)), ""]
+    tables = []
+    if record["orders"] and any(record["orders"].values()):
+        tables.append(_orders(record))
+    if record["fines"] and record["fines"]["total"]:
+        tables.append(_fines(record))
+    parts += [Columns(tables, padding=(0, 4)) if tables else "No orders, no fines.", ""]
     parts.append(_footer(record, scenario))
     Console(highlight=False).print(Group(*parts))
 
@@ -98,7 +102,7 @@ def _headline(record: Mapping[str, Any]) -> RenderableType:
     if not record["valid"]:
         verdict = Text(f"no valid result: {record['reason']}", style=f"bold {BAD}")
     elif record["survived"]:
-        verdict = Text(f"survived all {record['days_survived']} days", style=GOOD)
+        verdict = Text(f"survived {_days(record['days_survived'])}", style=GOOD)
     else:
         verdict = Text(f"shop closed on day {record['days_survived']}", style=BAD)
     return Panel(verdict, title=title, title_align="left", expand=False, padding=(0, 2))
@@ -180,6 +184,10 @@ def _small_table(title: str, first: str, *numbers: str) -> Table:
     for heading in numbers:
         table.add_column(heading, justify="right")
     return table
+
+
+def _days(number: int) -> str:
+    return "1 day" if number == 1 else f"{number:,} days"
 
 
 def _money(amount: float | None) -> str:

@@ -51,7 +51,7 @@ def test_run_prints_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
     for expected in (
         "rule_based on smoke, seed 1",
-        "survived all 7 days",
+        "survived 7 days",
         f"{record['final_net_assets']:,.2f}",
         f"{record['net_profit']:,.2f}",
         f"{record['growth']:+.1%}",
@@ -79,6 +79,13 @@ def test_run_takes_the_scenario_options(capsys: pytest.CaptureFixture[str], tmp_
     assert record["windows_total"] == 4
     expected = {"run": {"horizon_days": 2}, "merchant": {"initial_deposit": 10, "max_listings": 5}}
     assert record["scenario_hash"] == load_scenario(str(path), expected).hash
+
+
+def test_a_run_without_orders_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "--policy", "passive", "--days", "1") == 0
+    out = capsys.readouterr().out
+    assert "survived 1 day" in out
+    assert "No orders, no fines." in out
 
 
 def test_closed_shop_is_reported_with_its_day(capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,4 +311,4 @@ def test_a_terminal_without_unicode_gets_its_report() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "survived all 7 days" in done.stdout
+    assert "survived 7 days" in done.stdout
