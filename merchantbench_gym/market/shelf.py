@@ -219,7 +219,7 @@ class Shelf:
         q *= table.week[first:stop]
         return q
 
-    def hits(self, first: int, stop: int) -> Hits:
+    def hits(self, first: int, stop: int, multiplier: float) -> Hits:
         """Listings that may have customers, by hour; reaches beyond ``stop`` where it is known already.
 
         While the shelf stays as it is, hours are looked up in ever longer blocks.
@@ -227,6 +227,7 @@ class Shelf:
         Args:
             first: First hour.
             stop: Hour after the last one, at most the horizon.
+            multiplier: Rating multiplier in force.
 
         Returns:
             Candidates to be counted exactly, for the hours that have any. Not to be written.
@@ -234,17 +235,22 @@ class Shelf:
         block = self._block
         if block is None or not block.first <= first or stop > block.stop:
             span = stop - first
-            length = 2 * (span if block is None else max(span, block.stop - block.first))
+            length = span if block is None else 2 * max(span, block.stop - block.first)
             end = max(stop, min(first + length, first + _LONGEST_BLOCK, self.rules.horizon))
-            block = self._block = _Block(first, end, self._find_hits(first, end))
+            block = self._block = _Block(first, end, self._find_hits(first, end, multiplier))
         return block.hits
 
-    def _find_hits(self, first: int, stop: int) -> Hits:
+    def _find_hits(self, first: int, stop: int, multiplier: float) -> Hits:
         """One array expression over all listings and hours.
 
-        A listing has customers iff u >= exp(-q); as exp(-q) >= 1 - q, the test u + q >= 1 at the highest
-        multiplier passes them all and few others.
+        A listing has customers iff u >= exp(-q); as exp(-q) >= 1 - q, the test u + q >= 1 at an upper bound of
+        the multiplier passes them all and few others. From the next publication on the bound is the highest.
         """
+        bound: Any = multiplier
+        before = 24 - first % 24
+        if stop - first > before:
+            later = stop - first - before
+            bound = np.repeat((multiplier, self.rules.highest_multiplier), (before, later))
         q = self.expected(first, stop)
         z = self.keys[: len(self.slots)] + self.table.keys[first:stop]
         shifted = z >> _S30
@@ -255,7 +261,7 @@ class Shelf:
         z ^= np.right_shift(z, _S31, out=shifted)
         z >>= _S11
         u: Floats = z * 2.0**-53
-        slots, columns = (q * self.rules.highest_multiplier + u >= _SLACK).nonzero()
+        slots, columns = (q * bound + u >= _SLACK).nonzero()
         found: Hits = {}
         if len(slots):
             products, sales = self.ints[:2, slots].tolist()

@@ -198,7 +198,7 @@ class World(WorldReads):
         first, stop = self.t + 1, min(last + 1, self.horizon)
         if not m.alive or not len(m.shelf) or first >= stop:
             return {}
-        return m.shelf.hits(first, stop)
+        return m.shelf.hits(first, stop, m.reputation.published.multiplier)
 
     def _serve_all(self, t: int, hits: list[Hits]) -> None:
         waiting = [m for m in self._merchants if t in hits[m.index]]
