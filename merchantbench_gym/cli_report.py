@@ -87,12 +87,11 @@ def show_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def show_record(record: Mapping[str, Any], scenario: Scenario) -> None:
     """Print the report of one run: a page about one result record."""
     parts: list[RenderableType] = [_headline(record), _result(record), ""]
-    tables = []
-    if record["orders"] and any(record["orders"].values()):
-        tables.append(_orders(record))
-    if record["fines"] and record["fines"]["total"]:
-        tables.append(_fines(record))
-    parts += [Columns(tables, padding=(0, 4)) if tables else "No orders, no fines.", ""]
+    if record["orders"] is not None:
+        tables = [_orders(record)] if any(record["orders"].values()) else []
+        if record["fines"]["total"]:
+            tables.append(_fines(record))
+        parts += [Columns(tables, padding=(0, 4)) if tables else "No orders, no fines.", ""]
     parts.append(_footer(record, scenario))
     Console(highlight=False).print(Group(*parts))
 
