@@ -259,7 +259,12 @@ def test_inv26_relist_gains_nothing(seed: int, script: int) -> None:
 @given(SEED, SEED)
 @RUNS
 def test_inv27_resting(seed: int, script: int) -> None:
-    market = busy(seed, merchant={"initial_cash": 50_000.0, "initial_deposit": 5000.0}, demand={"scale": 0.1})
+    market = busy(
+        seed,
+        run={"activation_period": 2},
+        merchant={"initial_cash": 50_000.0, "initial_deposit": 5000.0},
+        demand={"scale": 0.1},
+    )
     first: dict[int, int] = {}
     rested: dict[int, tuple[int, int]] = {}
 

@@ -444,3 +444,55 @@ def test_rating_from_the_prior_alone(kind: int, count: int, rating: float, stars
     shop.publish(0)
     assert shop.published.rating == pytest.approx(rating, abs=5.1e-7)
     assert shop.published.stars == stars
+
+
+def test_before_the_first_publication_the_multiplier_is_one() -> None:
+    market = world(rating={"prior": 5.0})
+    assert market.rating(0)[:3] == (5.0, 5, 1.0)
+    market.advance(22)
+    assert market.rating(0).multiplier == 1.0
+    market.advance(23)
+    assert market.rating(0)[:3] == (5.0, 5, 1.2)
+
+
+def test_debits_of_an_hour_go_by_order_number() -> None:
+    """Two late fines of 3.00 meet 4.00: the older order pays in full."""
+    for order in (0, 1), (1, 0):
+        market = market_at(merchant={"initial_cash": 36.0, "initial_deposit": 4.0})
+        for _ in range(2):
+            place(market, "normal", 40, ship=60)
+        market._merchants[0].due[149] = tuple(market._merchants[0].due[149][i] for i in order)
+        market.advance(149)
+        assert [view(market, number).penalty for number in (1, 2)] == [300, 100]
+        assert market.closed_t(0) == 149
+        assert market.metrics(0)["fine_waived_late"] == 200
+
+
+def test_the_reverse_fee_of_an_order_comes_before_its_fine() -> None:
+    """Refund with 10.00 left and nothing recovered: the fee of 7.00 is paid in full, of the fine 3.00."""
+    market = market_at(
+        source="fees",
+        merchant={"initial_cash": 25.0, "initial_deposit": 10.0},
+        fees={"refund_recovery": 0.0},
+    )
+    place(market, "refund", 40)
+    market.advance(190)
+    row = market.metrics(0)
+    assert (row["reverse_fees"], row["fine_collected_refund"], row["fine_waived_refund"]) == (700, 300, 500)
+    assert market.closed_t(0) == 190
+    assert view(market).penalty == 300
+
+
+def test_a_reverse_fee_can_close_the_shop() -> None:
+    market = market_at(
+        source="fees",
+        merchant={"initial_cash": 25.0, "initial_deposit": 5.0},
+        fees={"refund_recovery": 0.0},
+    )
+    place(market, "refund", 40)
+    market.advance(190)
+    row = market.metrics(0)
+    assert (row["reverse_fees"], row["fine_collected_refund"], row["fine_waived_refund"]) == (500, 0, 800)
+    assert market.closed_t(0) == 190
+    assert view(market).fees == 700 + 500
+    assert view(market).profit == market.net_assets(0) - 3000

@@ -298,6 +298,29 @@ def test_closure_ends_demand_but_not_open_orders() -> None:
     assert seen >= 5
 
 
+def test_a_closure_in_the_drain_is_only_recorded() -> None:
+    seen = 0
+    for seed in range(30):
+        market = busy(
+            seed,
+            run={"horizon_days": 1},
+            merchant={"initial_cash": 400.0, "initial_deposit": 0.5},
+            difficulty={"refund": 8.0},
+            fines={"refund": 10_000.0, "stockout": 0.0, "insufficient_balance": 0.0, "late": 0.0},
+        )
+        for product in range(24):
+            market.list(0, product, int(market.catalog.ref_price[product]))
+        market.advance()
+        closed_t = market.closed_t(0)
+        if closed_t is not None and closed_t >= market.horizon:
+            seen += 1
+            assert not market.alive(0)
+            assert market.end_reason(0) == "horizon"
+            assert market.metrics(0)["trading_hours"] == market.horizon
+            assert market.metrics(0)["closed_t"] == closed_t
+    assert seen >= 3
+
+
 def test_the_clock_ends_at_the_largest_final_hour() -> None:
     market = play(busy(4, 3), 6)
     hours = [market.final_hour(m) for m in range(3)]
