@@ -276,7 +276,7 @@ class WorldReads:
         merchant, now = self._merchant(m), self.now(m)
         supply = self._supply_of(merchant, now)
         changed = merchant.shelf.products[supply.last_change[: supply.size] > a]
-        return self.timelines.events(changed, a, now) if len(changed) else []
+        return self.timelines.events_of(changed.tolist(), a, now)
 
     def _prices(self, m: Merchant, t: int) -> Ints:
         """Supplier prices of a merchant's listings at hour t in slot order, a view."""

@@ -261,15 +261,20 @@ class Timelines:
         """Events of several products in hours after < t <= until, sorted by t, product, process."""
         # Few products change on a day, so most are left out before their bounds are read.
         busy = self._busy_days[indices, (after + 1) // 24 : until // 24 + 1].any(axis=1)
-        indices = indices[busy]
-        bounds = self.bounds[indices]
-        rows, processes, columns = ((bounds > after) & (bounds <= until)).nonzero()
-        found = sorted(
-            (int(bounds[r, k, i]), int(indices[r]), int(k), int(i))
-            for r, k, i in zip(rows.tolist(), processes.tolist(), columns.tolist(), strict=True)
-        )
+        return self.events_of(indices[busy].tolist(), after, until)
+
+    def events_of(self, products: list[int], after: int, until: int) -> list[SupplierEvent]:
+        """`events` of products that are likely to have some."""
+        found = []
+        for product in products:
+            line = self.line(product)
+            for process, bounds in enumerate((line.price_bounds, line.listing_bounds, line.shipping_bounds)):
+                first = bisect_right(bounds, after)
+                if bounds[first] <= until:
+                    last = bisect_right(bounds, until, first)
+                    found += [(bounds[i], product, process, i) for i in range(first, last)]
         events = []
-        for t, product, process, i in found:
+        for t, product, process, i in sorted(found):
             before, after_ = self._step(product, process, i)
             if before != after_:
                 events.append(SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, after_))
@@ -278,9 +283,11 @@ class Timelines:
     def _step(self, product: int, process: int, i: int) -> tuple[int | bool, int | bool]:
         if process == LISTING:
             return (True, False) if not i & 1 else (False, True)
-        base = self.catalog.base_price if process == PRICE else self.catalog.ship_hours
-        normal = int(base[product])
-        disturbed = int(self.values[product, 0 if process == PRICE else 1, i >> 1])
+        line = self.line(product)
+        if process == PRICE:
+            normal, disturbed = line.base_price, line.prices[i >> 1]
+        else:
+            normal, disturbed = line.ship_hours, line.slow_hours[i >> 1]
         return (normal, disturbed) if not i & 1 else (disturbed, normal)
 
     @property
