@@ -24,6 +24,7 @@ from merchantbench_gym.market.ledger import (
     Posting,
 )
 from merchantbench_gym.market.money import share
+from merchantbench_gym.market.order_table import OrderColumns, OrderTable
 from merchantbench_gym.market.orders import FINE_OF_END, LATE_FINE, STATUSES, UNSET, Order, OrderView
 from merchantbench_gym.market.reputation import Reputation
 from merchantbench_gym.market.rules import FINE_KINDS, Rules
@@ -150,6 +151,7 @@ class Merchant:
         self._log: History[tuple[int, int, int]] | None = History()
         self._totals: dict[int, list[Any]] = {}
         self._totals_at = 0
+        self._columns: OrderColumns | None = None
 
     def clone(self) -> Merchant:
         """Independent merchant in the same state; finished history is shared."""
@@ -430,6 +432,13 @@ class Merchant:
         rows = self._totals
         return [ProductTotals(*rows[p]) if p in rows else _NO_ORDERS for p in products]
 
+    def table(self, t: int) -> OrderTable:
+        """What the owner sees of all orders after hour t, the merchant's present hour."""
+        # Clones and restored merchants have a history of their own, so they never read foreign columns.
+        if self._columns is None or self._columns.orders is not self.orders:
+            self._columns = OrderColumns(self.orders, self.rules)
+        return self._columns.table(self.ledger, t)
+
     def status_counts(self) -> tuple[int, ...]:
         """Number of orders by current status, in canonical order."""
         return status_counts(self.counters)
@@ -523,6 +532,12 @@ def status_counts(counters: Sequence[int]) -> tuple[int, ...]:
         c[ONLYS],
         c[BADS],
     )
+
+
+def net_assets(record: Record) -> int:
+    """Net assets in cents by a metrics row in its compact form."""
+    balance, deposit, in_transit, receivable = record[3][:4]
+    return int(balance + deposit + in_transit + receivable)
 
 
 def expand(record: Record, rules: Rules) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from merchantbench_gym.market.catalog import Catalog
 from merchantbench_gym.market.ledger import Accounts, Terms
-from merchantbench_gym.market.merchant import COUNTERS, Merchant, ProductTotals, expand
+from merchantbench_gym.market.merchant import COUNTERS, Merchant, ProductTotals, expand, net_assets
+from merchantbench_gym.market.order_table import OrderTable
 from merchantbench_gym.market.orders import STATUSES, OrderView
 from merchantbench_gym.market.reputation import Rating
 from merchantbench_gym.market.rules import Rules
@@ -138,6 +139,15 @@ class WorldReads:
         """Metrics rows stored at the end of every day and of the final hour."""
         return tuple(expand(record, self.rules) for record in self._merchant(m).records)
 
+    def net_assets_at(self, m: int, days: Iterable[int]) -> builtins.list[int]:
+        """Net assets of a merchant in cents at the end of public days, as of now for days not yet ended."""
+        merchant = self._merchant(m)
+        records = merchant.records
+        return [
+            net_assets(records[day - 1]) if day <= len(records) else merchant.ledger.net_assets
+            for day in days
+        ]
+
     def rating(self, m: int) -> Rating:
         """Published shop rating of a merchant."""
         return self._merchant(m).reputation.published
@@ -166,6 +176,18 @@ class WorldReads:
         merchant, t = self._merchant(m), self.now(m)
         wanted = range(1, len(merchant.orders) + 1) if numbers is None else numbers
         return [merchant.view(merchant.orders[number - 1], t) for number in wanted]
+
+    def order_hours(self, m: int, number: int) -> tuple[int, int]:
+        """Ship and logistics hours of an order: frozen ones, those of its hour if it failed."""
+        order = self._merchant(m).orders[number - 1]
+        if not order.failed:
+            return order.ship_hours, order.logistics_hours
+        line = self.timelines.line(order.product)
+        return line.state(order.order_t)[2], line.logistics_hours
+
+    def order_table(self, m: int) -> OrderTable:
+        """Owner's view of all orders of a merchant as columns; read-only arrays, made once per hour."""
+        return self._merchant(m).table(self.now(m))
 
     def open_orders(self, m: int) -> builtins.list[int]:
         """Numbers of a merchant's open orders, ascending."""

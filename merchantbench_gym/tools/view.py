@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.market.catalog import Catalog
     from merchantbench_gym.market.ledger import Accounts
     from merchantbench_gym.market.merchant import ProductTotals
+    from merchantbench_gym.market.order_table import OrderTable
     from merchantbench_gym.market.orders import OrderView
     from merchantbench_gym.market.reads import ShelfColumns
     from merchantbench_gym.market.reputation import Rating
@@ -330,6 +331,10 @@ class MerchantView:
         """Balance, deposit, in transit and receivable together."""
         return self._world.net_assets(self._merchant)
 
+    def net_assets_at(self, days: Sequence[int]) -> list[int]:
+        """Net assets at the end of days, as of now for days not yet ended."""
+        return self._world.net_assets_at(self._merchant, days)
+
     def rating(self) -> Rating:
         """The shop rating as last published."""
         return self._world.rating(self._merchant)
@@ -354,6 +359,18 @@ class MerchantView:
     def order_product(self, number: int) -> int:
         """Product of an own order."""
         return self._world.order_product(self._merchant, number)
+
+    def orders(self, numbers: Sequence[int]) -> list[OrderView]:
+        """Own orders as of now, in the order asked for."""
+        return self._world.orders(self._merchant, numbers)
+
+    def order_hours(self, number: int) -> tuple[int, int]:
+        """Ship and logistics hours under which an own order was placed."""
+        return self._world.order_hours(self._merchant, number)
+
+    def order_table(self) -> OrderTable:
+        """All own orders as of now, by column; for reading only."""
+        return self._world.order_table(self._merchant)
 
     def open_orders(self) -> Sequence[int]:
         """Numbers of the orders not finished yet, ascending."""

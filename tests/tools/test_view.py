@@ -63,13 +63,17 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "list_item",
         "listing_ratings",
         "net_assets",
+        "net_assets_at",
         "now",
         "offers",
         "on_shelf",
         "open_orders",
         "order",
         "order_count",
+        "order_hours",
         "order_product",
+        "order_table",
+        "orders",
         "out_of_stock",
         "product_totals",
         "promised_ship_hours",
@@ -116,7 +120,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
 
 def test_what_is_read_cannot_be_written(desk: Desk) -> None:
     arrays = [v for v in members(desk.view.catalog).values() if isinstance(v, np.ndarray)]
-    arrays += [*desk.view.offers(), *desk.view.shelf()]
+    arrays += [*desk.view.offers(), *desk.view.shelf(), *desk.view.order_table()]
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
