@@ -218,6 +218,28 @@ class Session:
             TurnRefused: The turn is not acceptable; nothing has changed.
             BaseException: What a listener or an interrupt raised; the turn has not happened.
         """
+        receipt, note = self._admit(merchant, turn)
+        if receipt is not None:
+            return replace(receipt.response, replayed=True)
+        return self._execute(merchant, self._seats[merchant], turn, note)
+
+    def check(self, merchant: int, turn: Turn) -> TurnResult | None:
+        """Return what `submit` would return from its receipts, or None for a turn it would execute.
+
+        Nothing is executed: whoever submits turns of several merchants at once can check them all first.
+
+        Raises:
+            TurnRefused: `submit` would refuse the turn.
+        """
+        receipt, _ = self._admit(merchant, turn)
+        return None if receipt is None else replace(receipt.response, replayed=True)
+
+    def _admit(self, merchant: int, turn: Turn) -> tuple[Receipt | None, Any]:
+        """Return the receipt of a turn, None for a new one, and a copy of its note.
+
+        Raises:
+            TurnRefused: The turn is not acceptable.
+        """
         if type(merchant) is not int or not 0 <= merchant < len(self._seats):
             message = "there is no such merchant"
             raise TurnRefused("unknown_merchant", message, merchant, "", self.window, 0)
@@ -229,7 +251,7 @@ class Session:
                 window = receipt.response.window if turn.window is None else turn.window
                 if body_hash(window, turn.batch) != receipt.body():
                     raise self._refused(merchant, "turn_conflict", "another turn has this turn_id")
-                return replace(receipt.response, replayed=True)
+                return receipt, note
         if self.finished:
             raise self._refused(merchant, "run_finished", "the run is over")
         if seat.phase == "closed":
@@ -238,7 +260,7 @@ class Session:
             raise self._refused(merchant, "stale_window", f"the current window is {self.window}")
         if seat.phase != "deciding":
             raise self._refused(merchant, "not_deciding", "the merchant's step has ended")
-        return self._execute(merchant, seat, turn, note)
+        return None, note
 
     def _checked_note(self, merchant: int, turn: Turn) -> Any:
         """Check id, window and note of a turn; returns a copy of the note."""

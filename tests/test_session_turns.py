@@ -187,6 +187,18 @@ def test_run_finished() -> None:
         assert error.code == "run_finished" and error.phase == "closed"
 
 
+def test_a_check_tells_what_submit_would_do_and_does_nothing() -> None:
+    session = opened(merchants=2)
+    play(session, QUERY, merchant=0, turn_id="a")
+    state = session.snapshot()
+    stored = session.check(0, turn(QUERY, turn_id="a"))
+    assert stored is not None and stored.replayed and stored.turn_id == "a"
+    assert session.check(0, turn(END)) is None
+    assert refusal(lambda: session.check(0, turn(END, turn_id="a"))).code == "turn_conflict"
+    assert refusal(lambda: session.check(1, turn(END, window=3))).code == "stale_window"
+    assert session.snapshot() == state
+
+
 # --- undo ---
 
 
