@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from merchantbench_gym.tools.market_view import MarketView
 from merchantbench_gym.tools.numbers import half_even
 
 if TYPE_CHECKING:
@@ -130,6 +131,15 @@ class PublicCatalog:
         return places
 
     @property
+    def category_members(self) -> tuple[IntArray, ...]:
+        """Products of each category, ascending."""
+        if "category members" not in self.kept:
+            every = range(len(self.categories))
+            self.kept["category members"] = tuple(_frozen(np.flatnonzero(self.category == c)) for c in every)
+        members: tuple[IntArray, ...] = self.kept["category members"]
+        return members
+
+    @property
     def names(self) -> Sequence[str]:
         """Names of all products by index."""
         return self._catalog.titles
@@ -205,7 +215,7 @@ def public_catalog(catalog: Catalog) -> PublicCatalog:
     return kept
 
 
-class MerchantView:
+class MerchantView(MarketView):
     """One merchant's window on the market.
 
     Prices and amounts are cents, times are hours; what they look like in a payload is the tools' business.
