@@ -30,11 +30,21 @@ Hits = dict[int, list[Hit]]
 
 
 class _Block(NamedTuple):
-    """Hits of the hours first ... stop - 1 for a shelf as it is."""
+    """Hits of the hours first ... stop - 1 for a shelf as it is.
+
+    Hours before ``free`` were looked up for one ``multiplier``, those from it on for any.
+    """
 
     first: int
     stop: int
+    free: int
+    multiplier: float
     hits: Hits
+
+    def serves(self, first: int, stop: int, multiplier: float) -> bool:
+        """Whether the hits hold for some hours under a rating multiplier."""
+        known = self.first <= first and stop <= self.stop
+        return known and (multiplier == self.multiplier or first >= self.free)
 
 
 class HourTable:
@@ -233,24 +243,26 @@ class Shelf:
             Candidates to be counted exactly, for the hours that have any. Not to be written.
         """
         block = self._block
-        if block is None or not block.first <= first or stop > block.stop:
+        if block is None or not block.serves(first, stop, multiplier):
             span = stop - first
             length = span if block is None else 2 * max(span, block.stop - block.first)
             end = max(stop, min(first + length, first + _LONGEST_BLOCK, self.rules.horizon))
-            block = self._block = _Block(first, end, self._find_hits(first, end, multiplier))
+            free = first + 24 - first % 24
+            block = self._block = _Block(
+                first, end, free, multiplier, self._find_hits(first, end, free, multiplier)
+            )
         return block.hits
 
-    def _find_hits(self, first: int, stop: int, multiplier: float) -> Hits:
+    def _find_hits(self, first: int, stop: int, free: int, multiplier: float) -> Hits:
         """One array expression over all listings and hours.
 
         A listing has customers iff u >= exp(-q); as exp(-q) >= 1 - q, the test u + q >= 1 at an upper bound of
-        the multiplier passes them all and few others. From the next publication on the bound is the highest.
+        the multiplier passes them all and few others. From the next publication on, in hour ``free`` at the
+        earliest, the bound is the highest multiplier.
         """
         bound: Any = multiplier
-        before = 24 - first % 24
-        if stop - first > before:
-            later = stop - first - before
-            bound = np.repeat((multiplier, self.rules.highest_multiplier), (before, later))
+        if stop > free:
+            bound = np.repeat((multiplier, self.rules.highest_multiplier), (free - first, stop - free))
         q = self.expected(first, stop)
         z = self.keys[: len(self.slots)] + self.table.keys[first:stop]
         shifted = z >> _S30
