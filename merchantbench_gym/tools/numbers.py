@@ -12,12 +12,12 @@ from merchantbench_gym.tools.results import rounded
 IntArray = npt.NDArray[np.int64]
 
 
-def half_even(numerators: npt.ArrayLike, divisor: int) -> IntArray:
+def half_even(numerators: npt.ArrayLike, divisor: int | IntArray) -> IntArray:
     """Integer quotients rounded to the nearest, ties to even.
 
     Args:
         numerators: Integers.
-        divisor: A positive integer.
+        divisor: A positive integer, or one for each numerator.
 
     Returns:
         The quotients.

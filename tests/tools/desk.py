@@ -24,10 +24,11 @@ class Desk:
         seed: int = 42,
         merchants: int = 1,
         seat: int = 0,
+        journal: bool = False,
         **overrides: Any,
     ) -> None:
         self.scenario = load_scenario(scenario, overrides or None)
-        self.world = World(self.scenario, seed, merchants)
+        self.world = World(self.scenario, seed, merchants, journal)
         self.seat = seat
         self.view = MerchantView(self.world, seat)
         self.index = 0
