@@ -3,60 +3,27 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import gymnasium
-from gymnasium import logger, spaces
+from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from merchantbench_gym import rendering
-from merchantbench_gym.envs.frame import (
-    Info,
-    Observation,
-    Returned,
-    difference,
-    make_info,
-    make_observation,
-    names_of,
-    reward_of,
-)
-from merchantbench_gym.market.calendar import day_of
-from merchantbench_gym.market.catalog import CATEGORIES
-from merchantbench_gym.market.world import MarketError, World
-from merchantbench_gym.scenario import Scenario, load_scenario
-from merchantbench_gym.session import Session, Turn
-from merchantbench_gym.spaces import IdRange, ToolCalls, copy_generator, observation_space
-from merchantbench_gym.tools import default_registry
-from merchantbench_gym.tools.brief import brief
+from merchantbench_gym.envs.frame import Info, Observation, Returned, names_of, reward_of
+from merchantbench_gym.envs.host import RENDER_MODES, SessionEnv, Source, plausible_texts
+from merchantbench_gym.session import Turn
+from merchantbench_gym.spaces import ToolCalls, observation_space
 from merchantbench_gym.tools.calls import normalise
-from merchantbench_gym.tools.registry import Registry, tool_schema_hash
 
 __all__ = ["MerchantEnv"]
 
-Source = str | os.PathLike[str] | Mapping[str, Any] | Scenario
 Step = tuple[Observation, float, bool, bool, Info]
 
-OPTIONS = ("scenario", "overrides")
 SEAT = 0
-SNAPSHOT_FORMAT = 1
 
 
-@dataclass
-class Episode:
-    """One run of the store, from a reset to its end."""
-
-    scenario: Scenario
-    seed: int
-    session: Session
-    returned: Returned
-
-
-class MerchantEnv(gymnasium.Env[Observation, Any]):
+class MerchantEnv(SessionEnv, gymnasium.Env[Observation, Any]):
     """Run a small online dropshipping store for a simulated year.
 
     ## Description
@@ -123,7 +90,7 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
     * v0: first release.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "human", "rgb_array"], "render_fps": 2}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # noqa: RUF012
     observation_space: spaces.Dict
     action_space: ToolCalls
 
@@ -135,20 +102,9 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
         render_mode: str | None = None,
         max_turns_per_window: int | None = None,
     ) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            modes = ", ".join(self.metadata["render_modes"])
-            raise ValueError(f"render_mode must be one of {modes} or None, got {render_mode!r}")
-        self.render_mode = render_mode
-        self._max_turns = max_turns_per_window
-        self._own_scenario = self._load(scenario, overrides)
-        self._episode: Episode | None = None
-        self._providers: list[tuple[Any, bytes]] = []
-        self._listeners: list[Any] = []
-        self._registry = default_registry()
+        self._set_up(scenario, overrides, 1, render_mode, max_turns_per_window)
         self.observation_space = observation_space()
         self.action_space = ToolCalls(self.tool_schemas, plausible_texts(self._own_scenario))
-
-    # --- episode ---
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -165,16 +121,9 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
         Raises:
             ScenarioError: The options make no valid scenario. Nothing has changed then.
         """
-        scenario = self._scenario_for(options or {})
-        super().reset(seed=seed)
-        master = int(self.np_random.integers(2**63)) if seed is None else seed
-        world = World(scenario, master)
-        for provider, fresh in self._providers:
-            provider.restore(fresh)
-        self._episode = Episode(scenario, master, self._new_session(world), Returned())
-        self._grant()
-        if self.render_mode == "human":
-            self._show()
+        scenario = self._scenario_for(options)
+        gymnasium.Env.reset(self, seed=seed)
+        self._begin(scenario, int(self.np_random.integers(2**63)) if seed is None else seed)
         return self.observe()
 
     def step(self, action: Any) -> Step:
@@ -195,26 +144,18 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
         names = names_of(action)
         if session.finished and names.turn_id is None:
             raise ResetNeeded("the episode has ended; call reset() first")
-        before = session.world.terms(SEAT)
         # The clock may have been interrupted between the end of a window and the next.
         self._run_clock(session)
         result = session.submit(SEAT, Turn(names.turn_id, names.window, normalise(action), names.note))
-        returned = episode.returned
         if not result.replayed:
-            returned = episode.returned = Returned.of(result)
-        elif result.turn_id != returned.turn_id:
-            returned = Returned.of(result)
+            episode.returned[SEAT] = Returned.of(result)
         self._run_clock(session)
         if result.step_done and self._bans():
             self._grant()
-        terms = difference(session.world.terms(SEAT), before)
-        if any(terms):
-            returned = returned.plus(terms)
-        if returned.turn_id == episode.returned.turn_id:
-            episode.returned = returned
+        returned = self._settle(episode, SEAT, result)
         if self.render_mode == "human":
             self._show()
-        observation, info = self._frame(session, returned)
+        observation, info = self._frame(session, SEAT, returned)
         return observation, reward_of(returned.terms), info["end_reason"] != "", False, info
 
     def observe(self) -> tuple[Observation, Info]:
@@ -224,268 +165,12 @@ class MerchantEnv(gymnasium.Env[Observation, Any]):
             ResetNeeded: There is no episode.
         """
         episode = self._running()
-        return self._frame(episode.session, episode.returned)
+        return self._frame(episode.session, SEAT, episode.returned[SEAT])
 
-    def close(self) -> None:
-        """Nothing is held that needs closing; may be called any number of times."""
+    def _action_spaces(self) -> tuple[ToolCalls]:
+        return (self.action_space,)
 
-    def render(self) -> Any:
-        """A picture of the store; ``human`` prints one at every reset and step by itself.
-
-        Returns:
-            Text in mode ``ansi``, an image of shape (400, 720, 3) in mode ``rgb_array``, else None.
-
-        Raises:
-            ResetNeeded: There is no episode.
-        """
-        if self.render_mode is None:
-            logger.warn("render() needs a render_mode, for example gymnasium.make(..., render_mode='ansi')")
-            return None
-        episode = self._running()
-        if self.render_mode == "ansi":
-            return self._picture(episode)
-        if self.render_mode == "rgb_array":
-            return self._chart(episode)
-        return None
-
-    # --- extras ---
-
-    @property
-    def scenario(self) -> Scenario:
-        """Scenario of the episode; before the first reset that of the environment."""
-        return self._own_scenario if self._episode is None else self._episode.scenario
-
-    @property
-    def system_prompt(self) -> str:
-        """The brief: the rules of the run in words."""
-        return brief(self.scenario)
-
-    @property
-    def tool_schemas(self) -> list[dict[str, Any]]:
-        """Schemas of the granted tools, those of providers included, in OpenAI form; a fresh copy."""
-        if self._episode is not None:
-            return self._episode.session.schemas(SEAT)
-        added = (item for provider, _ in self._providers for item in provider.tools)
-        return Registry([*self._registry, *added]).schemas(self._own_scenario.tools.denied)
-
-    @property
-    def hashes(self) -> dict[str, str | None]:
-        """Hashes of scenario, catalog (None before the first reset) and granted schemas without providers."""
-        episode = self._episode
-        return {
-            "scenario_hash": self.scenario.hash,
-            "catalog_hash": None if episode is None else episode.session.world.catalog.hash,
-            "tool_schema_hash": tool_schema_hash(self._registry, self.scenario),
-        }
-
-    @property
-    def session(self) -> Session:
-        """The session behind the seat, for programs around the environment; policies have no use of it.
-
-        Raises:
-            ResetNeeded: There is no episode.
-        """
-        return self._running().session
-
-    def add_provider(self, provider: Any) -> None:
-        """Add the tools of a provider to this and every later session of the environment.
-
-        Every episode starts with the provider as it is now. Clones and copies get clones of it.
-
-        Args:
-            provider: Object with ``tools``, ``snapshot()``, ``restore()``, ``clone()`` and optionally
-                ``denied(window)``.
-        """
-        if self._episode is not None:
-            self._episode.session.add_provider(provider)
-        self._providers.append((provider, provider.snapshot()))
-        self._grant()
-
-    def add_listener(self, listener: Any) -> None:
-        """Hand the record of every turn to a function, in this and every later session of the environment.
-
-        It runs inside the turn: if it raises, the turn has not happened. Clones and copies have no listeners.
-        """
-        if self._episode is not None:
-            self._episode.session.add_listener(listener)
-        self._listeners.append(listener)
-
-    def snapshot(self) -> bytes:
-        """The episode as portable bytes, without executable content.
-
-        Raises:
-            ResetNeeded: There is no episode.
-        """
-        episode = self._running()
-        head = {
-            "format": SNAPSHOT_FORMAT,
-            "scenario_hash": episode.scenario.hash,
-            "scenario": as_text(episode.scenario),
-            "seed": episode.seed,
-            "returned": episode.returned.to_json(),
-        }
-        return json.dumps(head).encode() + b"\n" + episode.session.snapshot()
-
-    def restore(self, data: bytes) -> None:
-        """Continue the episode of a snapshot, whatever this environment was doing.
-
-        Args:
-            data: Bytes of :meth:`snapshot` of an environment with the same providers.
-
-        Raises:
-            MarketError: The bytes are no such snapshot. Nothing has changed then.
-        """
-        line, found, body = bytes(data).partition(b"\n")
-        try:
-            head = json.loads(line)
-            if not found or head["format"] != SNAPSHOT_FORMAT:
-                raise ValueError("unknown format")
-            scenario = self._scenario_of(head)
-            seed = head["seed"]
-            returned = Returned.from_json(head["returned"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise MarketError("these bytes are no snapshot of this environment") from error
-        session = self._new_session(World(scenario, seed))
-        session.restore(body)
-        self._episode = Episode(scenario, seed, session, returned)
-        self._grant()
-
-    def clone(self) -> MerchantEnv:
-        """An independent environment in the same state, with cloned providers, without listeners."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin._listeners = []
-        if self._np_random is not None:
-            twin._np_random = copy_generator(self._np_random)
-        twin.action_space = copy.deepcopy(self.action_space)
-        if self._episode is None:
-            providers = [provider.clone() for provider, _ in self._providers]
-        else:
-            session = self._episode.session.clone()
-            twin._episode = replace(self._episode, session=session)
-            providers = list(session.providers)
-        twin._providers = [(p, fresh) for p, (_, fresh) in zip(providers, self._providers, strict=True)]
-        return twin
-
-    def __copy__(self) -> MerchantEnv:
-        """As :meth:`clone`."""
-        return self.clone()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MerchantEnv:
-        """As :meth:`clone`, the observation space included."""
-        twin = self.clone()
-        memo[id(self)] = twin
-        twin.observation_space = copy.deepcopy(self.observation_space, memo)
-        return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        """State for pickling: the episode as a snapshot, providers as they are, no listeners."""
-        state = self.__dict__.copy()
-        state["_episode"] = None if self._episode is None else self.snapshot()
-        state["_listeners"] = []
-        del state["_registry"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Rebuild the episode from its snapshot."""
-        data = state.pop("_episode")
-        self.__dict__.update(state)
-        self._registry = default_registry()
-        self._episode = None
-        if data is not None:
-            self.restore(data)
-
-    # --- parts of the above ---
-
-    def _load(self, source: Source, overrides: Mapping[str, Any] | None) -> Scenario:
-        scenario = load_scenario(source, overrides)
-        if self._max_turns is None:
-            return scenario
-        return load_scenario(scenario, {"turns": {"max_turns_per_window": self._max_turns}})
-
-    def _scenario_for(self, options: Mapping[str, Any]) -> Scenario:
-        for name in options:
-            if name not in OPTIONS:
-                logger.warn(
-                    "reset option %r is unknown and ignored; the options are %s", name, ", ".join(OPTIONS)
-                )
-        source, overrides = (options.get(name) for name in OPTIONS)
-        if source is None and overrides is None:
-            return self._own_scenario
-        return self._load(self._own_scenario if source is None else source, overrides)
-
-    def _scenario_of(self, head: Mapping[str, Any]) -> Scenario:
-        if self.scenario.hash == head["scenario_hash"]:
-            return self.scenario
-        return load_scenario(json.loads(head["scenario"]))
-
-    def _new_session(self, world: World) -> Session:
-        providers = [provider for provider, _ in self._providers]
-        session = Session(world, providers, self._listeners, registry=self._registry)
-        session.open()
-        return session
-
-    def _grant(self) -> None:
-        self.action_space.grant(self.tool_schemas, plausible_texts(self.scenario))
-
-    def _bans(self) -> bool:
-        """Whether the tools on offer may change from window to window."""
-        return any(hasattr(provider, "denied") for provider, _ in self._providers)
-
-    def _running(self) -> Episode:
-        if self._episode is None:
-            raise ResetNeeded("call reset() first")
-        return self._episode
-
-    @staticmethod
-    def _run_clock(session: Session) -> None:
-        if session.phase(SEAT) == "done":
-            session.advance()
-
-    @staticmethod
-    def _frame(session: Session, returned: Returned) -> tuple[Observation, Info]:
-        packet = session.observe(SEAT)
-        text = session.text(SEAT, packet)
-        return make_observation(packet, text, returned), make_info(packet, returned)
-
-    @staticmethod
-    def _picture(episode: Episode) -> str:
-        session = episode.session
-        return rendering.ansi(session.text(SEAT), session.view(SEAT), episode.returned.results)
-
-    @staticmethod
-    def _chart(episode: Episode) -> rendering.Image:
-        scenario, world = episode.scenario, episode.session.world
-        start = {
-            "t": 0,
-            "deposit": scenario.merchant.initial_deposit,
-            "balance": scenario.merchant.initial_cash,
-            "in_transit": 0,
-            "receivable": 0,
-        }
-        now = {**world.accounts(SEAT)._asdict(), "t": world.now(SEAT)}
-        rows = (start, *world.day_records(SEAT), now)
-        history = [{"t": row["t"], **{name: row[name] / 100 for name in rendering.FIGURES}} for row in rows]
-        net_assets = world.net_assets(SEAT) / 100
-        title = f"Day {day_of(now['t'])} of {scenario.run.horizon_days}   net assets {net_assets:,.2f}"
-        return rendering.chart(history, scenario.run.horizon_days, title)
-
-    def _show(self) -> None:
-        print(self._picture(self._running()), flush=True)
-
-
-@lru_cache(maxsize=16)
-def as_text(scenario: Scenario) -> str:
-    """JSON of all settings of a scenario; kept, because every snapshot of an episode holds the same."""
-    return json.dumps(scenario.resolved())
-
-
-def plausible_texts(scenario: Scenario) -> dict[str, Any]:
-    """Values of text parameters that exist in a scenario, for drawing calls."""
-    products, suppliers = scenario.catalog.products, scenario.catalog.suppliers
-    return {
-        "product_id": IdRange("P{:05d}", products),
-        "supplier_id": IdRange("sup_{:04d}", suppliers),
-        "order_id": IdRange("O{:05d}", 200),
-        "category": CATEGORIES,
-    }
+    def _own_spaces(self, memo: dict[int, Any] | None) -> None:
+        self.action_space = copy.deepcopy(self.action_space)
+        if memo is not None:
+            self.observation_space = copy.deepcopy(self.observation_space, memo)

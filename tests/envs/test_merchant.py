@@ -19,7 +19,7 @@ from gymnasium.utils.env_checker import check_env
 
 import merchantbench_gym  # noqa: F401  (registers the ids)
 from merchantbench_gym.envs import MerchantEnv
-from merchantbench_gym.scenario import ScenarioError, load_scenario
+from merchantbench_gym.scenario import TOOL_NAMES, ScenarioError, load_scenario
 
 INFO_KEYS = [
     "day",
@@ -157,7 +157,7 @@ def test_max_turns_also_hold_for_scenarios_of_options() -> None:
 
 
 def test_denied_tools_of_options_shape_schemas_and_samples(env: MerchantEnv) -> None:
-    denied = [name for name in env.action_space.tools if name != "end_of_step"]
+    denied = [name for name in TOOL_NAMES if name != "end_of_step"]
     env.reset(seed=1, options={"overrides": {"tools": {"denied": denied}}})
     assert [schema["function"]["name"] for schema in env.tool_schemas] == ["end_of_step"]
     assert {one["name"] for _ in range(20) for one in env.action_space.sample()} == {"end_of_step"}
