@@ -257,8 +257,8 @@ class Shelf:
         """One array expression over all listings and hours.
 
         A listing has customers iff u >= exp(-q); as exp(-q) >= 1 - q, the test u + q >= 1 at an upper bound
-        of the multiplier passes them all and few others. From the next publication on, in hour ``free`` at the
-        earliest, the bound is the highest multiplier.
+        of the multiplier passes them all and few others. From hour ``free`` on, the earliest after the next
+        publication, the bound is the highest multiplier.
         """
         bound: Any = multiplier
         if stop > free:
