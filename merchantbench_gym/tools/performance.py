@@ -296,7 +296,7 @@ def query_cash_pipeline(ctx: Context, *, window_days: Literal[1, 3, 7, 14] = 7) 
             },
         },
         "settlement_policy": {
-            "max_resolution_hours_after_delivery": max(1, ctx.scenario.orders.settlement_hours_max),
+            "max_resolution_hours_after_delivery": ctx.scenario.orders.settlement_hours_max,
             "exact_timing_known": False,
             "full_sale_proceeds_guaranteed": False,
         },

@@ -52,9 +52,10 @@ def trade(desk: Desk, rng: random.Random) -> None:
 
 
 def after_windows(count: int, seed: int = 1, **options: Any) -> Desk:
-    """A desk in the harsh market after some windows of trading."""
+    """A desk in the harsh market after some windows of trading, fewer if the shop closes."""
     desk, rng = harsh(seed, **options), random.Random(seed)
     for _ in range(count):
-        trade(desk, rng)
-        desk.close()
+        if desk.state == "open":
+            trade(desk, rng)
+            desk.close()
     return desk

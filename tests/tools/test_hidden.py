@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,19 @@ import pytest
 from desk import Desk
 
 from merchantbench_gym.market import orders as market_orders
+from merchantbench_gym.market.calendar import day_of
 from merchantbench_gym.market.history import History
 from merchantbench_gym.tools import default_registry
 from merchantbench_gym.tools.brief import brief
+from merchantbench_gym.tools.report import report
+from merchantbench_gym.tools.report_words import CHINESE
 from merchantbench_gym.tools.results import dumps
 from merchantbench_gym.tools.view import MerchantView
 
 GRID: dict[str, list[dict[str, Any]]] = {
+    "market_brief": [{}, {"window_days": 30}],
+    "hot_search_terms": [{}, {"category": "toys"}, {"category": "bags", "window_days": 30}],
+    "get_daily_report": [{}],
     "search_products": [
         {},
         {"query": "box lamp wall", "page_size": 50},
@@ -33,6 +40,13 @@ GRID: dict[str, list[dict[str, Any]]] = {
     "query_balance": [{}],
     "get_store_snapshot": [{}],
     "query_platform_rules": [{}],
+    "query_open_orders": [{"page_size": 50}, {"statuses": ["delivered"]}],
+    "query_order_updates": [{"page_size": 50}, {"include_ordered": False}],
+    "query_my_orders": [{"page_size": 50}, {"status": "shipped"}, {"day_from": 3, "day_to": 9, "page": 2}],
+    "query_order_detail": [{"order_id": f"O{i:05d}"} for i in range(0, 90, 2)],
+    "query_store_performance": [{"day_from": 1, "day_to": 11}, {"day_from": 2, "day_to": 9, "level": "week"}],
+    "query_product_sales_stats": [{"day_from": 1, "day_to": 11, "page_size": 50}],
+    "query_cash_pipeline": [{}, {"window_days": 1}],
 }
 
 
@@ -50,13 +64,16 @@ def everything(desk: Desk) -> list[str]:
     """All there is to read."""
     texts = [dumps(desk.call(name, **arguments)) for name, calls in GRID.items() for arguments in calls]
     texts += [desk.text(language) for language in ("en", "zh")]
+    texts.append(report(desk.view, day_of(desk.world.t), None, CHINESE))
     return texts + [brief(desk.scenario, language) for language in ("en", "zh")]
 
 
 def altered(desk: Desk, **attributes: Any) -> Desk:
-    """A desk in a world in the same state with other attributes."""
+    """A desk in a world in the same state with other attributes and nothing kept from before."""
     other = copy.copy(desk)
     other.world = desk.world.clone()
+    other.world.catalog = copy.copy(desk.world.catalog)
+    other.world.catalog.search_cache = {}
     for name, value in attributes.items():
         assert hasattr(other.world, name), name
         setattr(other.world, name, value)
@@ -76,10 +93,9 @@ def test_everything_depends_on_what_can_be_seen(desk: Desk) -> None:
     [
         ("ref_price",),
         ("elasticity",),
-        ("base_demand",),
         ("cancel_rate", "refund_rate", "only_refund_rate", "bad_review_rate", "outcome_sums"),
         ("price_change_hazard", "delist_hazard", "slow_hazard"),
-        ("hour_shares", "season", "week"),
+        ("hour_shares",),
     ],
 )
 def test_hidden_figures_of_products(desk: Desk, names: tuple[str, ...]) -> None:
@@ -89,6 +105,43 @@ def test_hidden_figures_of_products(desk: Desk, names: tuple[str, ...]) -> None:
         values = getattr(catalog, name)
         setattr(catalog, name, values * 2 + 1)
     assert everything(altered(desk, catalog=catalog)) == everything(desk)
+
+
+def with_curves(desk: Desk, curves: Callable[[Any, int], Any]) -> Desk:
+    """A desk in a world with other demand curves."""
+    catalog = copy.copy(desk.world.catalog)
+    catalog.search_cache = {}
+    catalog.curves = curves  # type: ignore[method-assign]
+    return altered(desk, catalog=catalog)
+
+
+def test_demand_from_today_on(desk: Desk) -> None:
+    curves, today = desk.world.catalog.curves, day_of(desk.world.t)
+
+    def other(products: Any, curve_day: int) -> Any:
+        return curves(products, curve_day) * (1 if curve_day < today - 1 else 3)
+
+    assert everything(with_curves(desk, other)) == everything(desk)
+
+    def past(products: Any, curve_day: int) -> Any:
+        return curves(products, curve_day) * (1 if curve_day < today - 2 else 3)
+
+    assert everything(with_curves(desk, past)) != everything(desk)
+
+
+def test_past_demand_of_single_products(desk: Desk) -> None:
+    """Moved between the products of a category it shows in the ranking of phrases only."""
+    curves, size = desk.world.catalog.curves, desk.world.catalog.size
+
+    def other(products: Any, curve_day: int) -> Any:
+        # Categories repeat every ten products.
+        return curves((np.asarray(products) + 10 * (1 + curve_day % 5)) % size, curve_day)
+
+    before, after = everything(desk), everything(with_curves(desk, other))
+    names = [name for name, calls in GRID.items() for _ in calls]
+    names += [""] * (len(before) - len(names))
+    differing = {name for name, old, new in zip(names, before, after, strict=True) if old != new}
+    assert differing == {"hot_search_terms"}
 
 
 def test_the_future_of_supply(desk: Desk) -> None:
