@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from merchantbench_gym.envs.marketplace import MarketplaceEnv
     from merchantbench_gym.envs.merchant import MerchantEnv
 
-__all__ = ["MerchantEnv"]
+__all__ = ["MarketplaceEnv", "MerchantEnv"]
 
-_HOMES = {"MerchantEnv": "merchant"}
+_HOMES = {"MarketplaceEnv": "marketplace", "MerchantEnv": "merchant"}
 
 
 def __getattr__(name: str) -> object:
