@@ -57,10 +57,10 @@ TRADE_CJK = _listed(
 
 GENERIC_WORDS = _listed(
     """
-    adjustable and anti assorted basic beige best big black blue brown classic color colored colorful
-    colors colour colourful compact convenient creative custom cute durable extra fashion fashionable
-    favorite foldable folding for free fresh full gold gray green grey heavy high home hot inch inches
-    item items kit large latest light lightweight long low luxury medium mini modern multi
+    adjustable age ages and anti assorted basic beige best big black blue brown classic color colored
+    colorful colors colour colourful compact convenient creative custom cute durable extra fashion
+    fashionable favorite foldable folding for free fresh full gold gray green grey heavy high home hot
+    inch inches item items kit large latest light lightweight long low luxury medium mini modern multi
     multifunctional multipurpose new newest nice non one orange original pack packs pair pairs pcs
     perfect piece pieces pink popular portable practical premium pro professional proof purple quality
     quick red resistant reusable round safe set sets short silver simple single size sizes slim small

@@ -147,7 +147,9 @@ def test_past_demand_of_single_products(desk: Desk) -> None:
 def test_the_future_of_supply(desk: Desk) -> None:
     timelines = copy.copy(desk.world.timelines)
     now = desk.world.t
-    timelines.bounds = np.where(timelines.bounds > now, timelines.bounds + 5, timelines.bounds)
+    never = np.iinfo(timelines.bounds.dtype).max
+    ahead = (timelines.bounds > now) & (timelines.bounds < never)
+    timelines.bounds = timelines.bounds + ahead.astype(timelines.bounds.dtype) * 5
     timelines._lines, timelines._changes = {}, None
     assert not np.array_equal(timelines.bounds, desk.world.timelines.bounds)
     other = altered(desk, timelines=timelines)
