@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def check(market: World, m: int) -> None:
     table, views = market.order_table(m), market.orders(m)
     assert {len(column) for column in table} == {len(views)}
     for row, order in zip(zip(*(column.tolist() for column in table), strict=True), views, strict=True):
-        seen = OrderTable(*row)
+        seen: Any = OrderTable(*row)
         assert (seen.product, seen.order_t, seen.sale, seen.cost) == order[1:5]
         assert STATUSES.index(order.status) == seen.status
         for stamp in ("late_t", "shipped_t", "delivered_t", "end_t"):

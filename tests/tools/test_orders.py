@@ -194,14 +194,8 @@ def test_updates_follow_from_the_statuses_of_both_windows(seed: int, fees: bool)
         changed = [order for order in orders if before.get(order.number) != order.status]
         changed.sort(key=lambda order: (-log_of(order)[-1][0], -order.number))
         truth = [
-            {
-                **cut(
-                    {**expected(desk, order), "previous_status": before.get(order.number)},
-                    UPDATE_COLUMNS,
-                    fees,
-                )
-            }
-            for order in changed
+            cut({**expected(desk, o), "previous_status": before.get(o.number)}, UPDATE_COLUMNS, fees)
+            for o in changed
         ]
         assert desk.all_rows("query_order_updates", "orders", page_size=9) == truth
         result = desk.call("query_order_updates")
@@ -425,11 +419,13 @@ def test_a_full_page_with_long_names_fits(monkeypatch: pytest.MonkeyPatch) -> No
     desk = after_windows(20, fees=True, max_price=1_000_000.0)
     catalog = desk.view.catalog
     facts = catalog.facts
-    long = {"name": "界" * 120, "supplier_name": "供" * 60}
-    monkeypatch.setattr(catalog, "facts", lambda product: facts(product)._replace(**long))
-    for name in ("query_my_orders", "query_order_updates", "query_open_orders"):
-        content = dumps(desk.call(name, page_size=50))
-        rows = desk.call(name, page_size=50)["orders"]["count"]
+    name, supplier = "界" * 120, "供" * 60
+    monkeypatch.setattr(
+        catalog, "facts", lambda product: facts(product)._replace(name=name, supplier_name=supplier)
+    )
+    for tool in ("query_my_orders", "query_order_updates", "query_open_orders"):
+        content = dumps(desk.call(tool, page_size=50))
+        rows = desk.call(tool, page_size=50)["orders"]["count"]
         assert rows
         # Room for a page of 50 rows, each with amounts of seven digits.
         assert len(content) / max(rows, 1) * 50 + 50 * 6 * 5 < 32_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -43,14 +42,16 @@ def today(desk: Desk) -> int:
     return desk.window().to_t // 24 + 1
 
 
-def truth(desk: Desk, days: Span, wanted: Callable[[OrderView], bool] = lambda order: True) -> Row:
-    """Results of the orders wanted in a range of days, in cents: from their stamps and the postings."""
+def truth(desk: Desk, days: Span, product: int | None = None) -> Row:
+    """Results in a range of days, of all products or one, in cents: from stamps and postings."""
     first, last = 24 * (days[0] - 1), 24 * days[1] - 1
 
     def inside(t: int | None) -> bool:
         return t is not None and first <= t <= last
 
-    orders = {order.number: order for order in desk.world.orders(desk.seat) if wanted(order)}
+    orders = {
+        order.number: order for order in desk.world.orders(desk.seat) if product in (None, order.product)
+    }
     placed = [order for order in orders.values() if inside(order.order_t)]
     bought = [order for order in placed if order.status not in FAILED]
     ended = [order for order in orders.values() if inside(order.end_t)]
@@ -220,7 +221,7 @@ def test_stats_are_what_stamps_and_postings_say(seed: int, fees: bool, data: st.
     }
     live, catalog = desk.world.products(), desk.view.catalog
     for sort_by in ("net_profit", "orders", "gmv", "gross_profit", "fine"):
-        arguments = {"day_from": first, "day_to": last, "sort_by": sort_by}
+        arguments: Row = {"day_from": first, "day_to": last, "sort_by": sort_by}
         result = desk.call("query_product_sales_stats", **arguments)
         assert list(result) == [
             "ok", "day_from", "day_to", "sort_by", "page", "page_size", "total_count", "has_next", "items",
@@ -244,7 +245,7 @@ def test_stats_are_what_stamps_and_postings_say(seed: int, fees: bool, data: st.
             facts.category,
             facts.supplier_id,
         ]
-        figures = truth(desk, (first, last), lambda order, product=product: order.product == product)
+        figures = truth(desk, (first, last), product)
         shown = cents(row)
         assert {name: shown[name] for name in STATS} == {name: figures[name] for name in STATS}
         sale, price = desk.world.sale_price(0, product), int(live.price[product])
@@ -270,7 +271,7 @@ def test_a_product_with_nothing_but_a_shipment_in_the_range_is_listed() -> None:
 
 def test_current_columns_are_live() -> None:
     desk = after_windows(10)
-    span = {"day_from": 1, "day_to": 6, "page_size": 50}
+    span: Row = {"day_from": 1, "day_to": 6, "page_size": 50}
     before = {row["product_id"]: row for row in desk.rows("query_product_sales_stats", **span)}
     product = next(p for p in desk.view.shelf().product.tolist() if desk.view.catalog.product_id(p) in before)
     name = desk.view.catalog.product_id(product)
