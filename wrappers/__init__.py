@@ -1,11 +1,36 @@
 """Wrappers around the environments, and the seat a policy sits in.
 
-The folder is installed as ``merchantbench_gym.wrappers``.
+The folder is installed as ``merchantbench_gym.wrappers``. Everything is resolved on first use.
 """
 
 from __future__ import annotations
 
-from merchantbench_gym.wrappers.errors import ResponseLost
-from merchantbench_gym.wrappers.seat import Seat
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ResponseLost", "Seat"]
+if TYPE_CHECKING:
+    from merchantbench_gym.wrappers.errors import ResponseLost
+    from merchantbench_gym.wrappers.reward import Reward
+    from merchantbench_gym.wrappers.seat import Seat
+    from merchantbench_gym.wrappers.seed_guard import SeedGuard
+
+_HOMES = {
+    "ResponseLost": "errors",
+    "Reward": "reward",
+    "Seat": "seat",
+    "SeedGuard": "seed_guard",
+}
+
+__all__ = ["ResponseLost", "Reward", "Seat", "SeedGuard"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
