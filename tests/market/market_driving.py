@@ -15,7 +15,13 @@ from merchantbench_gym.scenario import Scenario, load_scenario
 OPEN = ("ordered", "late", "shipped", "delivered")
 
 # A small, busy and harsh market: every rule acts within days.
+# Worked examples and check values hold for the market before its calibration.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fees": {"extends": "market-1", "fees": {"enabled": True}},
+    "uncoupled": {"extends": "market-1", "trust": {"enabled": False}},
+}
 BUSY: dict[str, Any] = {
+    "extends": "market-1",
     "run": {"horizon_days": 5},
     "catalog": {
         "products": 24,
@@ -40,13 +46,14 @@ BUSY: dict[str, Any] = {
 
 
 def world(
-    source: Any = "default",
+    source: Any = "market-1",
     seed: int = 42,
     merchants: int = 1,
     journal: bool = False,
     **overrides: Any,
 ) -> World:
     """A new world of a preset, table or scenario with keys replaced."""
+    source = VARIANTS.get(source, source) if isinstance(source, str) else source
     return World(load_scenario(source, overrides or None), seed, merchants=merchants, journal=journal)
 
 
@@ -138,7 +145,13 @@ def scenarios(draw: Any, days: int = 4) -> Scenario:
         ),
         "trust": {"enabled": draw(st.booleans())},
         "lifecycle": {"enabled": draw(st.booleans()), "ramp_days": draw(st.sampled_from([0.5, 14.0]))},
-        "rating": {"enabled": draw(st.booleans()), "half_life_days": draw(st.sampled_from([1.0, 30.0]))},
+        "rating": {
+            "enabled": draw(st.booleans()),
+            "half_life_days": draw(st.sampled_from([1.0, 30.0])),
+            "prior": draw(st.sampled_from([1.5, 4.0])),
+            "prior_weight": draw(st.sampled_from([0.5, 20.0])),
+            "multipliers": draw(st.sampled_from([[0.1, 0.35, 0.8, 1.0, 1.2], [0.2, 1.0, 2.0, 5.0, 10.0]])),
+        },
         "fees": {
             "enabled": draw(st.booleans()),
             "reverse_logistics": draw(st.booleans()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from market_driving import VARIANTS
 
 from merchantbench_gym.market import draws
 from merchantbench_gym.market.catalog import CATEGORIES, Catalog, load_catalog
@@ -15,17 +16,17 @@ YEAR = 8760
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return load_catalog(load_scenario(), 42)
+    return load_catalog(load_scenario("market-1"), 42)
 
 
 @pytest.fixture(scope="module")
 def uncoupled() -> Catalog:
-    return load_catalog(load_scenario("uncoupled"), 42)
+    return load_catalog(load_scenario(VARIANTS["uncoupled"]), 42)
 
 
 @pytest.fixture(scope="module")
 def timelines(catalog: Catalog) -> Timelines:
-    lines = load_timelines(load_scenario(), catalog, 42)
+    lines = load_timelines(load_scenario("market-1"), catalog, 42)
     lines.ensure(YEAR)
     return lines
 

@@ -38,22 +38,22 @@ class Run(NamedTuple):
 
 RUNS = {
     "A-42": Run(
-        *("A", "default", 42, 30, 508290, (300000, 320386, 386981, 439984)),
+        *("A", "market-1", 42, 30, 508290, (300000, 320386, 386981, 439984)),
         *((124, 52), (53, 19, 0), (5, 5, 1, 3, 38), 20, 0, None),
         *(297486, -41696, -47500, 0, 2.448611, 1.736365, 1044, 1.936012, 100),
     ),
     "B-42": Run(
-        *("B", "default", 42, 60, 1294237, (300000, 324856, 378251, 463824)),
+        *("B", "market-1", 42, 60, 1294237, (300000, 324856, 378251, 463824)),
         *((280, 186), (22, 72, 0), (9, 9, 6, 15, 147), 56, 0, None),
         *(1330701, -257964, -78500, 0, 2.870076, 2.847907, 1642, 3.032315, 199),
     ),
     "B-7": Run(
-        *("B", "default", 7, 45, 900524, (300000, 357874, 384859, 479665)),
+        *("B", "market-1", 7, 45, 900524, (300000, 357874, 384859, 479665)),
         *((294, 125), (14, 155, 0), (1, 8, 0, 12, 104), 43, 0, None),
         *(747110, -36786, -109800, 0, 3.312547, 2.998788, 1305, 2.998641, 138),
     ),
     "C-42": Run(
-        *("C", "default", 42, 30, 0, (289500, 57254, 27254, None)),
+        *("C", "market-1", 42, 30, 0, (289500, 57254, 27254, None)),
         *((228, 13), (70, 145, 6), (1, 0, 0, 3, 9), 0, 246, 328),
         *(-191246, 0, -108754, 0, 1.673452, None, 328, 1.394076, 82),
     ),
@@ -121,7 +121,7 @@ def test_runs(name: str) -> None:
 
 
 def test_first_orders() -> None:
-    market = world("default", 42, run={"horizon_days": 30})
+    market = world("market-1", 42, run={"horizon_days": 30})
     list_first(market)
     market.advance()
     rows: list[tuple[Any, ...]] = []
@@ -139,14 +139,14 @@ def test_first_orders() -> None:
 
 
 def test_expected_demand_of_the_first_product() -> None:
-    market = world("default", 42)
+    market = world("market-1", 42)
     assert market.list(0, 0, 21889) == "ok"
     assert market.privileged().expected_orders(0, 10)[0] == pytest.approx(0.020194643, abs=5.1e-10)
 
 
 def three_merchants() -> World:
     market = world(
-        "default",
+        "market-1",
         42,
         3,
         run={"horizon_days": 30},
@@ -177,7 +177,7 @@ def test_three_merchants() -> None:
 
 def test_script_b_is_played_in_windows_only() -> None:
     """The later windows of script B really act: its second window with t mod 48 = 0 changes the shelf."""
-    market = world("default", 42, run={"horizon_days": 60})
+    market = world("market-1", 42, run={"horizon_days": 60})
     list_first(market)
     market.advance(192)
     before = market.shelf(0).product.tolist()

@@ -274,7 +274,7 @@ def test_inv39_neutral_fees(seed: int, script: int) -> None:
 
 
 def test_windows_of_a_year() -> None:
-    market = world("default", 42)
+    market = world("market-1", 42)
     assert (market.t, market.horizon) == (0, 8760)
     list_first(market)
     assert market.order_count(0) == 0

@@ -203,12 +203,12 @@ def check_waiving_and_closing(market: World, scenario: Scenario) -> None:
 
 def check_dump(seed: int) -> None:
     """Script C for 30 days survives the first day, and is no better than script A."""
-    market = world("default", seed, run={"horizon_days": 30})
+    market = world("market-1", seed, run={"horizon_days": 30})
     list_first(market, price_cents=1)
     market.advance(24)
     assert market.alive(0)
     market.advance()
-    honest = world("default", seed, run={"horizon_days": 30})
+    honest = world("market-1", seed, run={"horizon_days": 30})
     list_first(honest)
     honest.advance()
     assert 0 <= market.net_assets(0) <= honest.net_assets(0)
@@ -259,7 +259,7 @@ def test_inv28_default_limit_is_25() -> None:
     "seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 20))]
 )
 def test_inv29_price_spike(seed: int) -> None:
-    market = world("default", seed, run={"horizon_days": 30})
+    market = world("market-1", seed, run={"horizon_days": 30})
     list_first(market, price_cents=100_000_000)
     market.advance()
     assert market.order_count(0) == 0

@@ -208,6 +208,9 @@ def test_inv14_multiplier_scale_and_lifecycle_monotone(seed: int, hour: int) -> 
             return 0
         reputation = market._merchants[0].reputation
         reputation.published = reputation.published._replace(multiplier=multiplier)
+        for product, price in enumerate(market.catalog.ref_price.tolist()):
+            # Nothing else may remember the multiplier that was published.
+            assert market.reprice(0, product, price) == "ok"
         before = candidates(market)
         market.advance(hour + 1)
         return candidates(market) - before

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from market_driving import BUSY, SEED, all_orders, busy, play, scenarios, world
+from market_driving import BUSY, SEED, VARIANTS, all_orders, busy, play, scenarios, world
 from market_reference import renewals
 
 from merchantbench_gym.market import clear_caches, draws
@@ -194,7 +194,10 @@ def test_inv25_the_first_served_gets_the_last_unit() -> None:
 
 
 def test_inv37_coupling() -> None:
-    coupled, uncoupled = load_catalog(load_scenario(), 42), load_catalog(load_scenario("uncoupled"), 42)
+    coupled, uncoupled = (
+        load_catalog(load_scenario("market-1"), 42),
+        load_catalog(load_scenario(VARIANTS["uncoupled"]), 42),
+    )
 
     def correlation(catalog: Catalog) -> float:
         return float(np.corrcoef(catalog.supplier_rating[catalog.supplier], catalog.refund_rate)[0, 1])
@@ -209,7 +212,7 @@ def test_inv37_coupling() -> None:
     assert coupled.hash != uncoupled.hash
 
 
-@pytest.mark.parametrize("preset", ["default", "uncoupled"])
+@pytest.mark.parametrize("preset", ["market-1", "uncoupled"])
 def test_inv37_rates_stay_in_their_ranges(preset: str) -> None:
     scenario = load_scenario(preset, {"trust": {"supplier_weight": 5.0, "history_weight": 5.0}})
     catalog = load_catalog(scenario, 1)
@@ -258,8 +261,8 @@ def test_inv38_difficulty_zero_removes_an_event(name: str, kind: int) -> None:
 @RUNS
 def test_inv38_rates_and_sums(difficulty: dict[str, float], seed: int) -> None:
     overrides = {"catalog": {"products": 30}, "difficulty": difficulty}
-    plain = load_catalog(load_scenario("default", {"catalog": {"products": 30}}), seed)
-    catalog = load_catalog(load_scenario("default", overrides), seed)
+    plain = load_catalog(load_scenario("market-1", {"catalog": {"products": 30}}), seed)
+    catalog = load_catalog(load_scenario("market-1", overrides), seed)
     rates = [getattr(catalog, f"{name}_rate") for name in ("cancel", "refund", "only_refund", "bad_review")]
     total = np.sum(rates, axis=0)
     assert (np.array(rates) >= 0).all()
@@ -279,8 +282,8 @@ def test_inv38_rates_and_sums(difficulty: dict[str, float], seed: int) -> None:
 @given(SEED, st.integers(1, 300), st.integers(1, 300))
 @RUNS
 def test_inv40_prefix(seed: int, n: int, more: int) -> None:
-    small = load_catalog(load_scenario("default", {"catalog": {"products": n}}), seed)
-    large = load_catalog(load_scenario("default", {"catalog": {"products": n + more}}), seed)
+    small = load_catalog(load_scenario("market-1", {"catalog": {"products": n}}), seed)
+    large = load_catalog(load_scenario("market-1", {"catalog": {"products": n + more}}), seed)
     for name, values in vars(small).items():
         if isinstance(values, np.ndarray):
             other = getattr(large, name)
@@ -292,21 +295,21 @@ def test_inv40_prefix(seed: int, n: int, more: int) -> None:
 
 
 def test_inv43_sharing() -> None:
-    first, second = world("default", 11), world("default", 11, 3)
+    first, second = world("market-1", 11), world("market-1", 11, 3)
     assert first.catalog is second.catalog
     assert first.clone().catalog is first.catalog
     assert copy.deepcopy(first).catalog is first.catalog
     # Sections that the catalog is not built from do not part it.
-    assert world("default", 11, fees={"enabled": True}).catalog is first.catalog
-    assert world("default", 99, seeds={"catalog": 11}).catalog is first.catalog
-    assert world("default", 12).catalog is not first.catalog
+    assert world("market-1", 11, fees={"enabled": True}).catalog is first.catalog
+    assert world("market-1", 99, seeds={"catalog": 11}).catalog is first.catalog
+    assert world("market-1", 12).catalog is not first.catalog
     assert world("uncoupled", 11).catalog is not first.catalog
 
 
 def test_catalog_hash_covers_every_array() -> None:
-    base = load_catalog(load_scenario(), 42)
-    assert base.hash == Catalog(load_scenario(), 42).hash
-    assert base.hash != load_catalog(load_scenario(), 43).hash
+    base = load_catalog(load_scenario("market-1"), 42)
+    assert base.hash == Catalog(load_scenario("market-1"), 42).hash
+    assert base.hash != load_catalog(load_scenario("market-1"), 43).hash
     for overrides in (
         {"catalog": {"return_buyer_rate": [0.05, 0.31]}},
         {"catalog": {"initial_stock": [20, 398]}},
@@ -314,7 +317,7 @@ def test_catalog_hash_covers_every_array() -> None:
         {"difficulty": {"cancel": 1.1}},
         {"catalog": {"elasticity_clip": [3.0, 6.0]}},
     ):
-        assert load_catalog(load_scenario("default", overrides), 42).hash != base.hash
+        assert load_catalog(load_scenario("market-1", overrides), 42).hash != base.hash
 
 
 def test_potential_is_the_sum_of_curves_of_completed_days() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from market_driving import SEED, all_orders, busy, perform, price_near, scenarios
+from market_driving import BUSY, SEED, VARIANTS, all_orders, busy, perform, price_near, scenarios
 from market_reference import Market, Order
 
 from merchantbench_gym.market.world import World
@@ -93,8 +93,36 @@ def test_random_longer_runs_agree(scenario: Scenario, seed: int, merchants: int,
 @pytest.mark.slow
 def test_a_longer_run_of_the_default_rules_agrees() -> None:
     overrides = {"run": {"horizon_days": 20}, "catalog": {"products": 60}, "demand": {"scale": 3.0}}
-    run_both(load_scenario("default", overrides), 5, 2, 1)
-    run_both(load_scenario("fees", overrides), 6, 1, 2)
+    run_both(load_scenario("market-1", overrides), 5, 2, 1)
+    run_both(load_scenario(VARIANTS["fees"], overrides), 6, 1, 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rising_multiplier_acts_from_the_next_hour(seed: int) -> None:
+    """Nothing but good deliveries: a shop that starts at one star climbs to a multiplier of 10."""
+    overrides = {
+        "run": {"horizon_days": 6, "activation_period": 144},
+        "difficulty": dict.fromkeys(("cancel", "refund", "only_refund", "bad_review", "delist", "slow"), 0.0),
+        "rating": {"prior": 2.0, "prior_weight": 5.0, "multipliers": [0.2, 0.5, 1.0, 4.0, 10.0]},
+        "catalog": {"ship_hours": [1, 10], "initial_stock": [40, 40], "max_stock": [90, 90]},
+        "merchant": {"initial_cash": 50_000.0},
+        "demand": {"scale": 4.0},
+    }
+    scenario = load_scenario(load_scenario(BUSY), overrides)
+    world = World(scenario, seed)
+    market = Market(scenario, seed, 1, until=scenario.horizon_hours + 600)
+    for product in range(world.catalog.size):
+        price = int(world.catalog.ref_price[product])
+        assert perform(world, 0, "list", product, price) == market.act(0, "list", product, price) == "ok"
+    seen = set()
+    for t in range(24, 144, 24):
+        world.advance(t)
+        while market.t < t:
+            market.step()
+        compare(world, market)
+        compare_orders(world, market)
+        seen.add(world.rating(0).multiplier)
+    assert min(seen) < 1.0 < max(seen) == 10.0
 
 
 def test_the_busy_market_exercises_every_outcome() -> None:

@@ -321,11 +321,13 @@ def test_fulfilment_is_part_of_what_procurement_needs() -> None:
 
 
 def test_lifecycle() -> None:
-    table = compile_rules(load_scenario()).lifecycle
+    table = compile_rules(load_scenario("market-1")).lifecycle
     hours = [0, 1, 12, 7 * 24, 14 * 24, 15 * 24, 30 * 24, 42 * 24, 90 * 24, 180 * 24, 364 * 24]
     expected = [0.200000, 0.202381, 0.228571, 0.600000, 1.000000, 0.991758, 0.876809, 0.795614, 0.547284]
     assert table[hours].tolist() == pytest.approx([*expected, 0.295429, 0.135960], abs=5.1e-7)
-    assert (compile_rules(load_scenario("default", {"lifecycle": {"enabled": False}})).lifecycle == 1.0).all()
+    assert (
+        compile_rules(load_scenario("market-1", {"lifecycle": {"enabled": False}})).lifecycle == 1.0
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -390,7 +392,7 @@ def test_stock() -> None:
     [(5.00, 5.00, 0.02, 24), (3.50, 3.50, 0.10, 60), (4.25, 4.25, 0.06, 42), (4.40, 4.00, 0.055333, 38)],
 )
 def test_coupling(supplier: float, history: float, rate: float, hours: int) -> None:
-    scenario = load_scenario("default", {"catalog": {"products": 10}})
+    scenario = load_scenario("market-1", {"catalog": {"products": 10}})
     catalog = Catalog(scenario, 42)
     catalog.supplier_rating = np.full(200, supplier)
     catalog.historical_rating = np.full(10, history)
@@ -405,7 +407,7 @@ NORMAL, LATE, BAD_REVIEW, STOCKOUT = 0, 1, 4, 5
 
 
 def reputation() -> Reputation:
-    return Reputation(compile_rules(load_scenario()))
+    return Reputation(compile_rules(load_scenario("market-1")))
 
 
 def test_rating_table() -> None:

@@ -233,6 +233,14 @@ def test_penalties_by_hour(scenario: Scenario, seed: int, script: int) -> None:
         assert {t: cents for t, cents in parts if cents} == posted
 
 
+def test_transitions_of_part_of_the_time() -> None:
+    market = play(busy(3), 5)
+    rows = market.transitions(0, -1, market.t)
+    assert len(rows) > 30
+    for a, b in ((-1, 0), (0, 20), (20, 20), (20, 21), (30, 60), (60, market.t), (market.t, market.t)):
+        assert market.transitions(0, a, b) == [row for row in rows if a < row[0] <= b]
+
+
 GROUPS = ("catalog", "supplier", "arrival", "fate", "order")
 
 
