@@ -25,6 +25,7 @@ _PRESET_IDS = {
     "Large": "large",
     "Fees": "fees",
     "Uncoupled": "uncoupled",
+    "Market1": "market-1",
 }
 
 

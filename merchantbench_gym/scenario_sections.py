@@ -160,6 +160,8 @@ class CatalogSection(Frozen):
     suppliers: Annotated[int, Int(1, 1_000_000)]
     ref_price: Annotated[tuple[float, float], pair(Real(1, 100_000))]
     base_demand: Annotated[tuple[float, float], pair(Real(0, 1000, above=True))]
+    demand_price_exponent: Annotated[float, Real(0, 3)]
+    demand_anchor_price: Annotated[float, Real(1, 100_000)]
     max_stock: Annotated[tuple[int, int], pair(Int(1, 1_000_000))]
     initial_stock: Annotated[tuple[int, int], pair(Int(0, 1_000_000))]
     refill_per_hour: Annotated[tuple[int, int], pair(Int(0, 1_000_000))]

@@ -48,7 +48,7 @@ def test_public_names_are_loaded_on_first_use() -> None:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("preset", scenario.PRESETS)
 def test_one_id_per_preset(face: str, preset: str) -> None:
-    suffix = "" if preset == "default" else preset.title()
+    suffix = "" if preset == "default" else preset.title().replace("-", "")
     spec = gymnasium.spec(f"{face}{suffix}-v0")
     assert spec.entry_point == FACES[face]
     assert spec.kwargs == {"scenario": preset}

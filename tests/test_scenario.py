@@ -141,6 +141,8 @@ SINGLE = [
     *keys("real", 0, 1, " ".join(f"fees.take_rate.{c}" for c in CATEGORIES), step=0.0001),
     *keys("amount", 0, 10_000, " ".join(f"fees.fulfilment.{c}" for c in CATEGORIES)),
     *keys("real", 0, 1, "fees.refund_recovery", step=0.0001),
+    *keys("real", 0, 3, "catalog.demand_price_exponent"),
+    *keys("real", 1, 100_000, "catalog.demand_anchor_price"),
     *keys("int", 1, 1000, "turns.max_turns_per_window"),
     *keys("int", 1, 1024, "turns.max_calls_per_turn"),
 ]
@@ -465,6 +467,11 @@ def test_presets_differ_from_the_default_only_as_published() -> None:
         "large": {"catalog": {"products": 98_843, "suppliers": 36_576}},
         "fees": {"fees": {"enabled": True}},
         "uncoupled": {"trust": {"enabled": False}},
+        "market-1": {
+            "catalog": {"demand_price_exponent": 0.0},
+            "risk": {"refund": [0.02, 0.10], "only_refund": [0.005, 0.03], "bad_review": [0.01, 0.10]},
+            "supplier": {"delist_hazard": [0.0005, 0.005]},
+        },
     }
     assert set(different) == set(PRESETS)
     for name, settings in different.items():

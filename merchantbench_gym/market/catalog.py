@@ -165,7 +165,8 @@ class Catalog:
         self.category: Ints = index % len(CATEGORIES)
         self.supplier = draws.integer_array(u[0], 0, self.suppliers - 1)
         self.ref_price: Ints = np.rint(100.0 * _span(u[1], section.ref_price)).astype(np.int64)
-        self.base_demand = _span(u[2], section.base_demand)
+        price_class = self.ref_price / (100.0 * section.demand_anchor_price)
+        self.base_demand = _span(u[2], section.base_demand) * price_class**-section.demand_price_exponent
         self.max_stock = draws.integer_array(u[3], *section.max_stock)
         self.initial_stock: Ints = np.minimum(
             draws.integer_array(u[4], *section.initial_stock), self.max_stock
