@@ -9,24 +9,28 @@ it knows does.
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merchantbench_gym.baselines.policy import END, BasePolicy, marked_up
+from merchantbench_gym.baselines.sourcing import (
+    PAGE,
+    Action,
+    Found,
+    RandomSourcing,
+    ReportSourcing,
+    Results,
+    Sourcing,
+    call,
+)
 
-PAGE = 50  # rows per page, the most a tool gives
-PAGES_PER_SEARCH = 12
 ITEMS_PER_CALL = 100
 MAX_TARGET = 400  # keeps a reading turn below 64 calls and the state below 16 KiB
 
 # Places of shelf figures in the observation's ``store``, each as a share of ``max_listings``.
 ACTIVE, WITHDRAWN, SLOW = 13, 15, 17
 
-Action = list[dict[str, Any]]
 Plan = dict[str, Any]
-Found = list[Sequence[Any]]  # product id and supplier price
 
 
 class RuleBasedPolicy(BasePolicy):
@@ -36,15 +40,21 @@ class RuleBasedPolicy(BasePolicy):
     every price at supplier price times markup, fill the shelf once a day, end the window.
 
     Args:
-        mode: Where new products come from; ``"random"`` draws them from the whole catalogue.
-        selection_seed: Seed of that draw, which depends on it and on the day only.
+        mode: Where new products come from; ``"random"`` draws them from the whole catalogue,
+            ``"daily_report"`` looks for what the market report suggests and for the best rated.
+        selection_seed: Seed of the draw, which depends on it and on the day only.
         markup: Sale price = supplier price × markup.
         shelf_target: Listings to aim for, 1 to 400; the shelf's own limit applies too.
         low_cash: With the cash guard, a balance below it empties the shelf …
         high_cash: … until the balance has reached this amount. Currency units.
-        cash_guard: Whether the cash guard is on; None is the mode's default (off in ``"random"``).
+        cash_guard: Whether the cash guard is on; None is the mode's default (off in ``"random"``, else on).
         stale_days: Whole days without a sale after which a listing is stale.
-        stale: Whether stale listings are delisted; None is the mode's default (off in ``"random"``).
+        stale: Whether stale listings are delisted; None is the mode's default (off in ``"random"``, else on).
+        relist_after_days: With the report, days after which a product that left the shelf may come back;
+            None for never.
+        limits: With the report, ``"ladder"`` takes cheap and well rated products first and spends up to a
+            twentieth of the balance on one; ``"strict"`` takes nothing but the cheapest and best rated,
+            whatever the balance, and none of them twice.
 
     Raises:
         ValueError: An argument is out of range; the message names it.
@@ -64,24 +74,38 @@ class RuleBasedPolicy(BasePolicy):
         cash_guard: bool | None = None,
         stale_days: int = 7,
         stale: bool | None = None,
+        relist_after_days: int | None = 60,
+        limits: str = "ladder",
     ) -> None:
-        if mode != "random":
-            raise ValueError(f"mode must be 'random', not {mode!r}")
+        if mode not in ("random", "daily_report"):
+            raise ValueError(f"mode must be 'random' or 'daily_report', not {mode!r}")
         if not markup > 0:
             raise ValueError(f"markup must be positive, not {markup!r}")
         if not 1 <= shelf_target <= MAX_TARGET:
             raise ValueError(f"shelf_target must be 1 to {MAX_TARGET}, not {shelf_target!r}")
         if low_cash > high_cash:
             raise ValueError(f"low_cash ({low_cash}) must not exceed high_cash ({high_cash})")
+        if relist_after_days is not None and relist_after_days < 0:
+            raise ValueError(f"relist_after_days must not be negative, not {relist_after_days!r}")
+        if limits not in ("ladder", "strict"):
+            raise ValueError(f"limits must be 'ladder' or 'strict', not {limits!r}")
         self.mode = mode
-        self.selection_seed = selection_seed
         self.markup = markup
         self.shelf_target = shelf_target
         self.low_cash = low_cash
         self.high_cash = high_cash
-        self.cash_guard = bool(cash_guard)
+        by_report = mode == "daily_report"
+        self.cash_guard = by_report if cash_guard is None else cash_guard
         self.stale_days = stale_days
-        self.stale = bool(stale)
+        self.stale = by_report if stale is None else stale
+        self._sourcing: Sourcing = RandomSourcing(selection_seed)
+        if by_report:
+            # The larger the shelf, the less room its figures leave in a state of 16 KiB.
+            self._sourcing = ReportSourcing(
+                strict=limits == "strict",
+                relist_after_days=relist_after_days,
+                memory=3000 - 6 * shelf_target,
+            )
         self._forget()
 
     def _forget(self) -> None:
@@ -91,12 +115,11 @@ class RuleBasedPolicy(BasePolicy):
         self._first = False  # the current window is the first one of its day
         self._stage = ""  # what the last turn of the current window did: reads, sourcing, writes
         self._plan: Plan | None = None  # between sourcing and writes
-        self._searched: dict[str, int] | None = None  # day and page count behind the latest searches
-        self._found: Found | None = None  # what they found, where it is used a window later
-        self._total = 0  # products on offer at the latest probe
+        self._found: Found | None = None  # what searches found, where it is used a window later
+        self._sourcing.forget()
 
     def reset(self, seat: Any, *, seed: int | None = None) -> None:
-        """Start an episode. The selection seed, not ``seed``, governs the draws."""
+        """Start an episode. ``seed`` plays no part: the selection seed governs the draws."""
         super().reset(seat, seed=seed)
         self._forget()
 
@@ -104,7 +127,7 @@ class RuleBasedPolicy(BasePolicy):
 
     def act(self, observation: Any, info: Mapping[str, Any]) -> Action:
         """Play the next turn of the current window."""
-        results = _Results(observation["tool_results"])
+        results = Results(observation["tool_results"])
         active, at_risk = self._shelf_figures(observation["store"])
         day, tomorrow = int(info["day"]), int(info["hour"]) + self.seat.window_hours >= 24
         turns = self.seat.max_turns_per_window
@@ -116,11 +139,11 @@ class RuleBasedPolicy(BasePolicy):
                 return self._whole_window(results, active, tomorrow)
             self._stage = "reads"
             if turns == 2:
-                self._found = self._rows_found(results)
-                return self._reads(active, review=self._first, probe=tomorrow or active <= at_risk)
+                self._found = self._sourcing.found(results)
+                return self._reads(active, review=self._first, sourcing=tomorrow or active <= at_risk)
             full = not self.stale and active - at_risk >= self._target
-            probe = (self._first or active <= at_risk) and not full
-            return self._reads(active, review=self._first, probe=probe)
+            sourcing = (self._first or active <= at_risk) and not full
+            return self._reads(active, review=self._first, sourcing=sourcing)
         if self._stage == "reads":
             plan = self._make_plan(results)
             if turns == 2:
@@ -135,18 +158,22 @@ class RuleBasedPolicy(BasePolicy):
             return [*self._writes(plan, None), dict(END)]
         if self._stage == "sourcing" and self._plan is not None:
             plan, self._plan, self._stage = self._plan, None, "writes"
-            return [*self._writes(plan, self._rows_found(results)), dict(END)]
+            return [*self._writes(plan, self._sourcing.found(results)), dict(END)]
         # The writes did not end the window: they were refused as a whole.
         return [dict(END)]
 
-    def _whole_window(self, results: _Results, active: int, tomorrow: bool) -> Action:
+    def _whole_window(self, results: Results, active: int, tomorrow: bool) -> Action:
         """One batch for a window of one turn: act on the previous window's data, read for the next."""
         self._stage = "writes"
+        found = self._sourcing.found(results)
         plan = self._make_plan(results)
-        writes = self._writes(plan, self._rows_found(results))
+        writes = self._writes(plan, found)
         searches = self._searches(tomorrow or not plan["left"])
-        reads = self._reads(max(active, self._target), review=tomorrow, probe=True)
+        reads = self._reads(max(active, self._target), review=tomorrow, sourcing=True)
         return [*writes, *reads, *searches, dict(END)]
+
+    def _searches(self, wanted: bool) -> Action:
+        return self._sourcing.searches(wanted, self._day, self.seat.promise_hours)
 
     @property
     def _target(self) -> int:
@@ -161,33 +188,32 @@ class RuleBasedPolicy(BasePolicy):
 
     # -- reading -------------------------------------------------------------------------------------
 
-    def _reads(self, active: int, *, review: bool, probe: bool) -> Action:
+    def _reads(self, active: int, *, review: bool, sourcing: bool) -> Action:
         """The reading calls: as many pages of each shelf table as the shelf needs."""
         pages = range(1, max(1, -(-active // PAGE)) + 1)
-        calls = [_call("balance", "query_balance")]
-        calls += [_call(f"shelf-{page}", "query_my_listings", page=page, page_size=PAGE) for page in pages]
+        calls = [call("balance", "query_balance")]
+        calls += [call(f"shelf-{page}", "query_my_listings", page=page, page_size=PAGE) for page in pages]
         calls += [
-            _call(f"risks-{page}", "query_supply_chain_anomalies", mode="now", page=page, page_size=PAGE)
+            call(f"risks-{page}", "query_supply_chain_anomalies", mode="now", page=page, page_size=PAGE)
             for page in pages
         ]
         if review:
             sort = {"sort_by": "days_without_sales", "window_days": 7}
             calls += [
-                _call(f"review-{page}", "review_my_listings", **sort, page=page, page_size=PAGE)
+                call(f"review-{page}", "review_my_listings", **sort, page=page, page_size=PAGE)
                 for page in pages
             ]
-        if probe:
-            calls.append(_call("probe", "search_products", query="", page=1, page_size=PAGE))
+        if sourcing:
+            calls += self._sourcing.reads()
         return calls
 
-    def _make_plan(self, results: _Results) -> Plan:
+    def _make_plan(self, results: Results) -> Plan:
         """Apply rules 2 to 6 to what was read; a read that failed leaves its rule without data."""
-        probe = results.get("probe")
-        if probe is not None:
-            self._total = int(probe["total_count"])
         columns = ("product_id", "sale_price", "supplier_price", "supplier_ship_hours", "supplier_available")
         rows = {row[0]: row for row in results.rows("shelf-", "items", *columns)}
         shelf = list(rows)
+        known = results.get("shelf-1") is not None
+        self._sourcing.take_in(results, shelf if known else None, self._day)
         rows.update((row[0], row) for row in results.rows("risks-", "listings", *columns))
         if self._is_halted(results.get("balance")):
             return {"delist": sorted(rows), "adjust": [], "need": 0, "left": 0, "shelf": shelf}
@@ -202,7 +228,6 @@ class RuleBasedPolicy(BasePolicy):
             if product not in leaving and price > 0 and sale != marked_up(price, self.markup):
                 adjust.append([product, marked_up(price, self.markup)])
         left = len(shelf) - len(leaving.intersection(shelf))
-        known = results.get("shelf-1") is not None
         sourcing = known and left < self._target and (self._first or left == 0)
         need = self._target - left if sourcing else 0
         return {"delist": sorted(leaving), "adjust": adjust, "need": need, "left": left, "shelf": shelf}
@@ -214,56 +239,20 @@ class RuleBasedPolicy(BasePolicy):
             self._halted = balance["balance"] < mark
         return self._halted
 
-    # -- sourcing ------------------------------------------------------------------------------------
-
-    def _searches(self, wanted: bool) -> Action:
-        """Search calls for the pages drawn for today; none if not wanted or nothing is on offer."""
-        self._searched = None
-        count = -(-self._total // PAGE)
-        if not wanted or count == 0:
-            return []
-        self._searched = {"day": self._day, "pages": count}
-        _, pages = self._draw(self._day, count)
-        return [
-            _call(f"page-{page}.", "search_products", query="", page=page, page_size=PAGE) for page in pages
-        ]
-
-    def _draw(self, day: int, count: int) -> tuple[random.Random, list[int]]:
-        """The day's generator after it has drawn the pages to look at, and these in ascending order."""
-        generator = random.Random(self.selection_seed * 1_000_003 + day)
-        return generator, sorted(generator.sample(range(1, count + 1), min(PAGES_PER_SEARCH, count)))
-
-    def _rows_found(self, results: _Results) -> Found | None:
-        """Products and prices on the pages searched last; None if nothing was searched."""
-        if self._searched is None:
-            return None
-        _, pages = self._draw(self._searched["day"], self._searched["pages"])
-        found: Found = []
-        for page in pages:
-            found += results.rows(f"page-{page}.", "items", "product_id", "price")
-        return found
-
     # -- writing -------------------------------------------------------------------------------------
 
     def _writes(self, plan: Plan, found: Found | None) -> Action:
         """The writing calls of a plan, new listings drawn from what was found."""
-        new = self._choose(plan, found or [])
+        new = self._sourcing.choose(found or [], plan["shelf"], plan["need"], self._day)
         calls = _batches("delist_product", ({"product_id": product} for product in plan["delist"]))
         calls += _batches(
             "adjust_price", ({"product_id": product, "new_price": price} for product, price in plan["adjust"])
         )
-        calls += _batches("list_product", ({"product_id": p, "sale_price": price} for p, price in new))
+        calls += _batches(
+            "list_product",
+            ({"product_id": product, "sale_price": marked_up(cost, self.markup)} for product, cost in new),
+        )
         return calls
-
-    def _choose(self, plan: Plan, found: Found) -> list[tuple[str, float]]:
-        """Draw as many products as are needed from those found, except what was on the shelf."""
-        if not plan["need"] or self._searched is None:
-            return []
-        taken = set(plan["shelf"])
-        candidates = [row for row in found if row[0] not in taken]
-        generator, _ = self._draw(self._searched["day"], self._searched["pages"])
-        generator.shuffle(candidates)
-        return [(product, marked_up(price, self.markup)) for product, price in candidates[: plan["need"]]]
 
     # -- state ---------------------------------------------------------------------------------------
 
@@ -276,9 +265,8 @@ class RuleBasedPolicy(BasePolicy):
             "first": self._first,
             "stage": self._stage,
             "plan": self._plan,
-            "searched": self._searched,
             "found": self._found,
-            "total": self._total,
+            "sourcing": self._sourcing.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -290,43 +278,12 @@ class RuleBasedPolicy(BasePolicy):
         self._first = state["first"]
         self._stage = state["stage"]
         self._plan = state["plan"]
-        self._searched = state["searched"]
         self._found = state["found"]
-        self._total = state["total"]
-
-
-class _Results:
-    """The successful results of the last turn, parsed, by call id."""
-
-    def __init__(self, results: Iterable[Mapping[str, str]]) -> None:
-        self._texts = {result["tool_call_id"]: result["content"] for result in results}
-        self._parsed: dict[str, dict[str, Any] | None] = {}
-
-    def get(self, call_id: str) -> dict[str, Any] | None:
-        """The result with this id, or None if there is none or it failed."""
-        if call_id not in self._parsed:
-            text = self._texts.get(call_id)
-            value = json.loads(text) if text is not None else {"ok": False}
-            self._parsed[call_id] = value if value["ok"] else None
-        return self._parsed[call_id]
-
-    def rows(self, prefix: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Rows of one table over all results whose id starts with a prefix, reduced to some columns."""
-        found: list[tuple[Any, ...]] = []
-        for call_id in self._texts:
-            result = self.get(call_id) if call_id.startswith(prefix) else None
-            if result is not None:
-                names = result[table]["columns"]
-                found += map(itemgetter(*map(names.index, columns)), result[table]["rows"])
-        return found
-
-
-def _call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
-    return {"id": call_id, "name": name, "arguments": arguments}
+        self._sourcing.load(state["sourcing"])
 
 
 def _batches(name: str, items: Iterable[dict[str, Any]]) -> Action:
     """Calls of a writing tool for any number of items."""
     rows = list(items)
     starts = range(0, len(rows), ITEMS_PER_CALL)
-    return [_call(f"{name}-{i}", name, items=rows[i : i + ITEMS_PER_CALL]) for i in starts]
+    return [call(f"{name}-{i}", name, items=rows[i : i + ITEMS_PER_CALL]) for i in starts]

@@ -12,6 +12,7 @@ import pytest
 
 from merchantbench_gym.wrappers.seat import Seat
 
+FOUND = ("product_id", "price", "historical_avg_rating", "shop_rating")
 LISTING = ("product_id", "sale_price", "supplier_price", "supplier_ship_hours", "supplier_available")
 
 
@@ -24,6 +25,8 @@ class Shop:
     balance: float = 2000.0
     shelf: dict[str, dict[str, Any]] = field(default_factory=dict)
     catalogue: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    report: str | None = None
     idle_days: dict[str, int] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
     results: tuple[dict[str, str], ...] = ()
@@ -71,7 +74,8 @@ class Shop:
                 return
 
     def _answer(self, call: dict[str, Any]) -> dict[str, Any]:
-        if call["name"] in self.failing:
+        absent = call["name"] == "get_daily_report" and self.report is None
+        if absent or call["name"] in self.failing:
             return {"ok": False, "error": {"code": "internal", "message": "", "path": None}}
         return {"ok": True, **getattr(self, f"_{call['name']}")(**call["arguments"])}
 
@@ -94,12 +98,42 @@ class Shop:
         rows = [{"product_id": p, "days_without_sales": self.idle_days.get(p, 0)} for p in self.shelf]
         return {"items": self._table(("product_id", "days_without_sales"), rows, page, page_size)}
 
-    def _search_products(self, query: str, page: int, page_size: int) -> dict[str, Any]:
+    def offer(self, product: str, price: float, rating: float, *, name: str = "", **facts: Any) -> None:
+        """Put a product on offer; further facts are shop_rating, ship_hours and quantity."""
+        self.catalogue[product] = price
+        usual = {"shop_rating": rating, "ship_hours": 10, "quantity": 100}
+        self.facts[product] = {**usual, "historical_avg_rating": rating, "name": name, **facts}
+
+    def _search_products(
+        self, query: str, page: int, page_size: int, sort_by: str = "relevance", **limits: Any
+    ) -> dict[str, Any]:
+        if limits:
+            return self._search_within(query, page, page_size, sort_by, limits)
         rows = [{"product_id": p, "price": price} for p, price in self.catalogue.items()]
         return {
             "total_count": len(rows),
             "items": self._table(("product_id", "price"), rows, page, page_size),
         }
+
+    def _search_within(
+        self, query: str, page: int, page_size: int, sort_by: str, limits: dict[str, Any]
+    ) -> dict[str, Any]:
+        rows = [
+            {"product_id": product, "price": self.catalogue[product], **facts}
+            for product, facts in self.facts.items()
+            if query in facts["name"]
+            and self.catalogue[product] <= limits["price_max"]
+            and facts["shop_rating"] >= limits["supplier_rating_min"]
+            and facts["historical_avg_rating"] >= limits["historical_rating_min"]
+            and facts["ship_hours"] <= limits["supplier_ship_hours_max"]
+            and facts["quantity"] >= limits["quantity_min"]
+        ]
+        if sort_by == "rating":
+            rows.sort(key=lambda row: -row["historical_avg_rating"])
+        return {"total_count": len(rows), "items": self._table(FOUND, rows, page, page_size)}
+
+    def _get_daily_report(self) -> dict[str, Any]:
+        return {"report_day": self.window // 2 + 1, "content": self.report}
 
     def _list_product(self, items: list[dict[str, Any]]) -> dict[str, Any]:
         for item in items:

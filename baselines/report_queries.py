@@ -1,0 +1,83 @@
+"""Search queries from a market report, by whoever it was written: tables first, then quotes and bold text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+MOST = 12
+QUOTED_LENGTHS = range(2, 19)
+LONGEST = 64
+
+HEADINGS = ("keyword", "关键词")
+SECTION_TITLES = frozenset(
+    {
+        *HEADINGS, "overview", "summary", "categories", "keywords", "keyword opportunities", "hot keywords",
+        "supplier events", "notes", "market report", "daily report",
+        "概览", "摘要", "类目", "关键词机会", "热门关键词", "供应事件", "说明", "市场日报", "日报",
+    }
+)  # fmt: skip
+
+_SEPARATOR = re.compile(r":?-+:?")
+_QUOTED = re.compile(r'"([^"\n]+)"|“([^”\n]+)”|「([^」\n]+)」|『([^』\n]+)』')
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__|<b>([^<\n]+)</b>|<strong>([^<\n]+)</strong>")
+_TAG = re.compile(r"<[^<>]*>")
+_RANK = re.compile(r"^\s*(?:#\s*\d+[.)、:：]?|[(（]?\d+[.)）、:：])\s*(?!\d)")
+_FIGURE = re.compile(
+    r"[-+±<>≤≥~]?\s*[$€£¥￥]?\s*\d[\d.,]*\s*"
+    r"(?:%|‰|[$€£¥￥]|[a-z]{1,3}|days?|hours?|units?|weeks?|items?|天|日|小时|周|件|个|元|倍|万|亿)?\.?"
+)
+_PUNCTUATION = " \t.,;:!?·…*_~`'\"“”‘’「」『』《》()[]{}（）【】、，。；：！？|#>"
+
+
+def queries(report: str) -> list[str]:
+    """Find what a report suggests to search for.
+
+    Args:
+        report: Markdown text.
+
+    Returns:
+        Distinct queries in order of appearance, at most 12: cells of keyword columns, then quoted phrases,
+        then bold ones. Section titles and mere figures are left out.
+    """
+    titles = {_clean(line.lstrip("# ")).casefold() for line in report.splitlines() if line.startswith("#")}
+    found: dict[str, str] = {}
+    for text in (*_keyword_cells(report), *_marked(_QUOTED, report), *_marked(_BOLD, report)):
+        query = _clean(text)
+        key = query.casefold()
+        if not 0 < len(query) <= LONGEST or key in titles or key in SECTION_TITLES:
+            continue
+        if not _FIGURE.fullmatch(key):
+            found.setdefault(key, query)
+    return list(found.values())[:MOST]
+
+
+def _keyword_cells(report: str) -> Iterator[str]:
+    """Cells of the keyword columns of all tables."""
+    column: int | None = None
+    head: list[str] | None = None
+    for line in report.splitlines():
+        if "|" not in line:
+            head = None
+            continue
+        cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+        if head is None:
+            head = [_clean(cell).casefold() for cell in cells]
+            column = next((i for i, cell in enumerate(head) if cell in HEADINGS), None)
+        elif column is not None and column < len(cells):
+            separators = [_SEPARATOR.fullmatch(cell.replace(" ", "")) for cell in cells if cell]
+            if not all(separators):
+                yield cells[column]
+
+
+def _marked(pattern: re.Pattern[str], report: str) -> Iterator[str]:
+    for match in pattern.finditer(report):
+        text = next(group for group in match.groups() if group is not None)
+        if len(_clean(text)) in QUOTED_LENGTHS:
+            yield text
+
+
+def _clean(text: str) -> str:
+    """Text without tags, emphasis, punctuation around it and a leading rank number."""
+    text = _TAG.sub("", text).strip(" \t*_~`|")
+    return _RANK.sub("", text).strip(_PUNCTUATION)

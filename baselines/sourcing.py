@@ -1,0 +1,294 @@
+"""Where the rule-based merchant finds new products: anywhere, or where the daily report points."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Protocol
+
+from merchantbench_gym.baselines.report_queries import queries
+
+PAGE = 50  # rows per page, the most a tool gives
+PAGES_PER_SEARCH = 12
+
+Action = list[dict[str, Any]]
+Found = list[Sequence[Any]]  # product id and supplier price
+
+# Price and least rating (of product and supplier) of each level, the best first.
+LADDER = ((20.0, 4.5), (50.0, 4.2), (100.0, 4.0), (200.0, 3.5))
+LEAST_STOCK = 20
+CASH_SHARE = 20  # a product may cost up to this part of the balance
+BROWSED_PAGES = 3
+ROWS_PER_QUERY = 20
+
+
+class Results:
+    """The successful results of the last turn, parsed, by call id."""
+
+    def __init__(self, results: Iterable[Mapping[str, str]]) -> None:
+        self._texts = {result["tool_call_id"]: result["content"] for result in results}
+        self._parsed: dict[str, dict[str, Any] | None] = {}
+
+    def get(self, call_id: str) -> dict[str, Any] | None:
+        """The result with this id, or None if there is none or it failed."""
+        if call_id not in self._parsed:
+            text = self._texts.get(call_id)
+            value = json.loads(text) if text is not None else {"ok": False}
+            self._parsed[call_id] = value if value["ok"] else None
+        return self._parsed[call_id]
+
+    def rows(self, prefix: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Rows of one table over all results whose id starts with a prefix, reduced to some columns."""
+        found: list[tuple[Any, ...]] = []
+        for call_id in self._texts:
+            result = self.get(call_id) if call_id.startswith(prefix) else None
+            if result is not None:
+                names = result[table]["columns"]
+                found += map(itemgetter(*map(names.index, columns)), result[table]["rows"])
+        return found
+
+
+def call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """One tool call."""
+    return {"id": call_id, "name": name, "arguments": arguments}
+
+
+class Sourcing(Protocol):
+    """A way to find new products."""
+
+    def forget(self) -> None:
+        """Start an episode."""
+
+    def reads(self) -> Action:
+        """Calls that must be read before searching."""
+
+    def take_in(self, results: Results, shelf: Sequence[str] | None, day: int) -> None:
+        """Learn from a reading turn; `shelf` is None where it could not be read."""
+
+    def searches(self, wanted: bool, day: int, promise_hours: int) -> Action:
+        """Searching calls; none if not wanted or nothing can be found."""
+
+    def found(self, results: Results) -> Found | None:
+        """What the searches found; None if nothing was searched."""
+
+    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
+        """As many new products as are needed, except those on the shelf."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything that later turns depend on."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+
+
+class RandomSourcing:
+    """Draws products from the whole catalogue; a draw depends on a seed and the day only."""
+
+    def __init__(self, selection_seed: int) -> None:
+        self._seed = selection_seed
+        self.forget()
+
+    def forget(self) -> None:
+        """Start an episode."""
+        self._searched: dict[str, int] | None = None  # day and page count behind the latest searches
+        self._total = 0  # products on offer at the latest probe
+
+    def reads(self) -> Action:
+        """The call that tells how many products are on offer."""
+        return [call("probe", "search_products", query="", page=1, page_size=PAGE)]
+
+    def take_in(self, results: Results, shelf: Sequence[str] | None, day: int) -> None:
+        """Learn how many products are on offer."""
+        probe = results.get("probe")
+        if probe is not None:
+            self._total = int(probe["total_count"])
+
+    def searches(self, wanted: bool, day: int, promise_hours: int) -> Action:
+        """Calls for the pages drawn for today; none if not wanted or nothing is on offer."""
+        self._searched = None
+        count = -(-self._total // PAGE)
+        if not wanted or count == 0:
+            return []
+        self._searched = {"day": day, "pages": count}
+        _, pages = self._draw()
+        return [
+            call(f"page-{page}.", "search_products", query="", page=page, page_size=PAGE) for page in pages
+        ]
+
+    def _draw(self) -> tuple[random.Random, list[int]]:
+        """The day's generator after it has drawn the pages to look at, and these in ascending order."""
+        assert self._searched is not None
+        day, count = self._searched["day"], self._searched["pages"]
+        generator = random.Random(self._seed * 1_000_003 + day)
+        return generator, sorted(generator.sample(range(1, count + 1), min(PAGES_PER_SEARCH, count)))
+
+    def found(self, results: Results) -> Found | None:
+        """Products and prices on the pages searched last; None if nothing was searched."""
+        if self._searched is None:
+            return None
+        found: Found = []
+        for page in self._draw()[1]:
+            found += results.rows(f"page-{page}.", "items", "product_id", "price")
+        return found
+
+    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
+        """Draw as many products as are needed from those found, except what was on the shelf."""
+        if not need or self._searched is None:
+            return []
+        taken = set(shelf)
+        candidates = [row for row in found if row[0] not in taken]
+        generator, _ = self._draw()
+        generator.shuffle(candidates)
+        return candidates[:need]
+
+    def state(self) -> dict[str, Any]:
+        """Everything that later turns depend on."""
+        return {"searched": self._searched, "total": self._total}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self._searched, self._total = state["searched"], state["total"]
+
+
+class ReportSourcing:
+    """Looks where the daily report points and among the best rated, and takes cheap, well rated products.
+
+    Args:
+        strict: Take products of the ladder's first level only, whatever the balance, and none twice.
+        relist_after_days: Days off the shelf after which a product may come back; None for never.
+        memory: Most products remembered as having been on the shelf; the oldest are forgotten first.
+    """
+
+    def __init__(self, *, strict: bool, relist_after_days: int | None, memory: int) -> None:
+        self._ladder = LADDER[:1] if strict else LADDER
+        self._strict = strict
+        self._relist_after_days = None if strict else relist_after_days
+        self._memory = memory
+        self.forget()
+
+    def forget(self) -> None:
+        """Start an episode."""
+        self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
+        self._searched = False
+        # What the latest reading turn told, for the searches of the same turn.
+        self._queries: list[str] = []
+        self._balance: float | None = None
+
+    def reads(self) -> Action:
+        """The call for today's report."""
+        return [call("report", "get_daily_report")]
+
+    def take_in(self, results: Results, shelf: Sequence[str] | None, day: int) -> None:
+        """Learn what the report suggests, what there is to spend and what is on the shelf."""
+        report, balance = results.get("report"), results.get("balance")
+        self._queries = [] if report is None else queries(str(report["content"]))
+        self._balance = None if balance is None else float(balance["balance"])
+        if shelf is not None:
+            # Where only the fact counts, days are kept coarsely, so that the state stays small.
+            seen = day - day % 30 if self._relist_after_days is None else day
+            self._seen.update(dict.fromkeys(shelf, seen))
+            kept = [item for item in self._seen.items() if self._left_lately(item[1], day)]
+            kept.sort(key=lambda item: (-item[1], _number(item[0])))
+            self._seen = dict(kept[: self._memory])
+
+    def searches(self, wanted: bool, day: int, promise_hours: int) -> Action:
+        """A search for each query of the report, and the best rated products, within the loosest limits."""
+        self._searched = wanted
+        if not wanted:
+            return []
+        most, least_rating = self._ladder[-1]
+        if self._balance is not None and not self._strict:
+            most = max(0.0, min(most, self._balance / CASH_SHARE))
+        limits = {
+            "price_max": most,
+            "supplier_rating_min": least_rating,
+            "historical_rating_min": least_rating,
+            "supplier_ship_hours_max": promise_hours,
+            "quantity_min": LEAST_STOCK,
+        }
+        calls = [
+            call(f"query-{i}", "search_products", query=query, page=1, page_size=ROWS_PER_QUERY, **limits)
+            for i, query in enumerate(self._queries)
+        ]
+        browse = {"query": "", "sort_by": "rating", "page_size": PAGE}
+        pages = range(1, BROWSED_PAGES + 1)
+        return calls + [
+            call(f"browse-{page}", "search_products", **browse, page=page, **limits) for page in pages
+        ]
+
+    def found(self, results: Results) -> Found | None:
+        """Products and prices found, the best first; None if nothing was searched."""
+        if not self._searched:
+            return None
+        columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
+        ranked: dict[str, tuple[Any, ...]] = {}
+        for hit, prefix in enumerate(("query-", "browse-")):
+            for product, price, history, shop in results.rows(prefix, "items", *columns):
+                level = self._level(price, history, shop)
+                if level is not None:
+                    key = (level, hit, -history, -shop, _number(product))
+                    ranked.setdefault(product, (key, product, price))
+        return [[product, price] for _, product, price in sorted(ranked.values())]
+
+    def _level(self, price: float, history: float, shop: float) -> int | None:
+        """The first level of the ladder that a product satisfies."""
+        for level, (most, least) in enumerate(self._ladder):
+            if price <= most and min(history, shop) >= least:
+                return level
+        return None
+
+    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
+        """The best products that are neither on the shelf nor have left it lately."""
+        taken = set(shelf)
+        taken.update(product for product, last in self._seen.items() if self._left_lately(last, day))
+        return [row for row in found if row[0] not in taken][:need]
+
+    def _left_lately(self, last_seen: int, day: int) -> bool:
+        return self._relist_after_days is None or day - last_seen < self._relist_after_days
+
+    def state(self) -> dict[str, Any]:
+        """Everything that later turns depend on."""
+        return {"searched": self._searched, "seen": _packed(self._seen)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self._searched, self._seen = state["searched"], _unpacked(state["seen"])
+
+
+def _number(product: str) -> int:
+    return int(product[1:])
+
+
+def _packed(seen: Mapping[str, int]) -> dict[str, str]:
+    """Products by day: gaps between their numbers, in groups of seven bits, as base64 text."""
+    by_day: dict[int, list[int]] = {}
+    for product, day in seen.items():
+        by_day.setdefault(day, []).append(_number(product))
+    packed = {}
+    for day in sorted(by_day):
+        data, last = bytearray(), 0
+        for number in sorted(by_day[day]):
+            gap, last = number - last, number
+            while gap >= 128:
+                data.append(gap & 127 | 128)
+                gap >>= 7
+            data.append(gap)
+        packed[str(day)] = base64.b64encode(data).decode()
+    return packed
+
+
+def _unpacked(packed: Mapping[str, str]) -> dict[str, int]:
+    seen = {}
+    for day, text in packed.items():
+        number = gap = shift = 0
+        for byte in base64.b64decode(text):
+            gap |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                number += gap
+                seen[f"P{number:05d}"] = int(day)
+                gap = shift = 0
+    return seen
