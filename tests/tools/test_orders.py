@@ -253,6 +253,16 @@ def test_filters_of_the_history(seed: int, data: st.DataObject) -> None:
         assert result["total_count"] == len(found)
 
 
+def test_days_of_the_history_are_those_of_the_orders() -> None:
+    desk = after_windows(17)
+    orders = every_order(desk)
+    assert {order.order_t % 24 for order in orders} >= {0, 23}
+    for day in range(1, desk.world.t // 24 + 2):
+        rows = desk.all_rows("query_my_orders", "orders", day_from=day, day_to=day)
+        placed = [order.number for order in orders if order.order_t // 24 + 1 == day]
+        assert [row["order_id"] for row in rows] == [order_id(number) for number in reversed(placed)]
+
+
 # --- single rules ---
 
 

@@ -260,13 +260,20 @@ def test_stats_are_what_stamps_and_postings_say(seed: int, fees: bool, data: st.
         assert cents(total)[name] == sum(cents(row)[name] for row in rows)
 
 
-def test_a_product_with_nothing_but_a_shipment_in_the_range_is_listed() -> None:
+def test_any_change_of_an_order_brings_its_product_in() -> None:
     desk = after_windows(17)
-    found = 0
+    alone = Counter[str]()
     for day in range(1, today(desk) + 1):
-        for row in desk.all_rows("query_product_sales_stats", day_from=day, day_to=day):
-            found += not any(row[name] for name in STATS)
-    assert found
+        touched: dict[int, set[str]] = {}
+        for order in desk.world.orders(0):
+            for name in ("order_t", "late_t", "shipped_t", "delivered_t", "end_t"):
+                t = getattr(order, name)
+                if t is not None and t // 24 + 1 == day:
+                    touched.setdefault(order.product, set()).add(name)
+        rows = desk.all_rows("query_product_sales_stats", day_from=day, day_to=day)
+        assert {row["product_id"] for row in rows} == {f"P{product:05d}" for product in touched}
+        alone.update(min(names) for names in touched.values() if len(names) == 1)
+    assert alone["shipped_t"] and alone["delivered_t"] and alone["end_t"]
 
 
 def test_current_columns_are_live() -> None:
