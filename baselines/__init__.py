@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from merchantbench_gym.baselines.parallel import run_parallel
     from merchantbench_gym.baselines.passive import PassivePolicy
     from merchantbench_gym.baselines.policy import BasePolicy, Policy, PolicyStop
     from merchantbench_gym.baselines.registry import POLICIES
@@ -29,6 +30,7 @@ _HOMES = {
     "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
     "Seat": "merchantbench_gym.wrappers.seat",
     "run_episode": "merchantbench_gym.baselines.runner",
+    "run_parallel": "merchantbench_gym.baselines.parallel",
 }
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "ScriptedPolicy",
     "Seat",
     "run_episode",
+    "run_parallel",
 ]
 
 

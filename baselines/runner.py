@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import merchantbench_gym
 from merchantbench_gym.baselines.policy import Policy, PolicyStop
-from merchantbench_gym.baselines.tally import Tally, start_counting
+from merchantbench_gym.baselines.tally import Tally, Tap, start_counting
 from merchantbench_gym.wrappers.errors import ResponseLost
 from merchantbench_gym.wrappers.seat import Seat
 
@@ -126,38 +126,42 @@ def run_episode(
         TypeError: The policy does not fit the environment's observations.
         ValueError: An argument is out of range, or the policy is privileged and not allowed.
     """
-    _check_fit(env, policy)
-    if policy.privileged and not allow_privileged:
-        raise ValueError(f"policy {policy.name!r} sees hidden state; pass allow_privileged=True to run it")
-    if on_error not in ("record", "raise"):
-        raise ValueError(f"on_error must be 'record' or 'raise', not {on_error!r}")
-    unknown = sorted(set(limits or ()) - set(LIMITS))
-    if unknown:
-        raise ValueError(f"unknown limits: {', '.join(unknown)}; known are {', '.join(LIMITS)}")
-    episode = _Episode(env, policy, {k: v for k, v in (limits or {}).items() if v is not None}, on_turn)
+    limits = checked_limits(limits, on_error)
+    check_policy(env.observation_space, policy, allow_privileged)
+    bare = env.unwrapped
+    agent, merchant = getattr(bare, "agent", "merchant_0"), getattr(bare, "merchant", 0)
+    run = SeatRun(policy, limits, start_counting(bare, getattr(bare, "merchants", 1)), agent, merchant)
+    reason = ""
     try:
         if start is None:
-            episode.begin(*env.reset(seed=seed, options=options))
-            seat = Seat.from_env(env)
-            with _blame_policy():
-                policy.reset(seat, seed=seed if policy_seed is None else policy_seed)
+            run.begin(*env.reset(seed=seed, options=options))
+            run.reset(Seat.from_env(env), seed if policy_seed is None else policy_seed)
         else:
-            episode.begin(*start)
-        reason = episode.play()
+            run.begin(*start)
+        while not run.over and not reason:
+            reason = run.limit_reached()
+            if not reason:
+                step = answered(env.step, run.act())
+                if step is None:
+                    reason = "response_lost"
+                else:
+                    run.take(*step)
+                    if on_turn is not None:
+                        on_turn(step[0], step[1], step[4])
     except KeyboardInterrupt:
         reason = "interrupted"
     except PolicyStop as stop:
         reason = f"policy_stopped:{stop.code}"
-    except _PolicyError as error:
+    except PolicyError as error:
         if on_error == "raise":
             raise error.cause from None
         reason = f"policy_error:{type(error.cause).__name__}"
     finally:
         policy.close()
-    return episode.result(reason, seed)
+    return run.result(env, reason, seed)
 
 
-class _PolicyError(Exception):
+class PolicyError(Exception):
     """Marks an exception as one of the policy, not of the environment."""
 
     def __init__(self, cause: Exception) -> None:
@@ -166,23 +170,45 @@ class _PolicyError(Exception):
 
 
 @contextmanager
-def _blame_policy() -> Iterator[None]:
+def blame_policy() -> Iterator[None]:
+    """Turn what a policy raises, except for a stop on purpose, into a :class:`PolicyError`."""
     try:
         yield
     except PolicyStop:
         raise
     except Exception as error:
-        raise _PolicyError(error) from error
+        raise PolicyError(error) from error
 
 
-class _Episode:
-    """The loop of one episode and what it has seen so far."""
+def answered(step: Callable[[Any], Any], action: Any) -> Any:
+    """Take a step, sending the same action again while its answer is lost; None if it is lost for good."""
+    for _ in range(1 + RETRIES):
+        try:
+            return step(action)
+        except ResponseLost:
+            continue
+    return None
 
-    def __init__(self, env: Any, policy: Policy, limits: Mapping[str, float], on_turn: OnTurn | None) -> None:
-        self.env = env
+
+class SeatRun:
+    """One seat of an episode: its policy, what that has seen, and what it has reached so far.
+
+    Args:
+        policy: The player.
+        limits: Limits by name.
+        tap: The counting listener of the environment.
+        agent: Name of the seat.
+        merchant: Its number.
+    """
+
+    def __init__(
+        self, policy: Policy, limits: Mapping[str, float], tap: Tap, agent: str, merchant: int
+    ) -> None:
         self.policy = policy
         self.limits = limits
-        self.on_turn = on_turn
+        self.tap = tap
+        self.agent = agent
+        self.merchant = merchant
         self.turns = 0
         self.info: Mapping[str, Any] | None = None
         self.initial: int | None = None
@@ -190,52 +216,57 @@ class _Episode:
         self.last_window = -1  # last window opened for this seat
         self.terms = dict.fromkeys(TERMS, 0)
         self.observation: Any = None
-        self.tap = start_counting(env.unwrapped)
         self.started = time.perf_counter()
 
+    @property
+    def over(self) -> bool:
+        """Whether the run of the seat has reached its end, or not begun."""
+        return self.info is None or bool(self.info["end_reason"])
+
     def begin(self, observation: Any, info: Mapping[str, Any]) -> None:
+        """Take in where the episode starts."""
         self.observation, self.info = observation, info
         self.initial = _cents(info["net_assets"])
         self.first_window = info["window"]
         self._see_window(info)
 
-    def play(self) -> str:
-        """Play to the end; returns "" or the limit that was reached."""
-        while self.info is not None and not self.info["end_reason"]:
-            reached = self._limit_reached() if self.limits else ""
-            if reached:
-                return f"budget:{reached}"
-            with _blame_policy():
-                action = self.policy.act(self.observation, self.info)
-            if not self._step(action):
-                return "response_lost"
-        return ""
+    def reset(self, seat: Seat, seed: int | None) -> None:
+        """Start the policy.
 
-    def _step(self, action: Any) -> bool:
-        """Take one turn; False if its answer was lost for good."""
-        for _ in range(1 + RETRIES):
-            try:
-                self.observation, reward, _, _, info = self.env.step(action)
-            except ResponseLost:
-                continue
-            break
-        else:
-            return False
-        self.info = info
+        Raises:
+            PolicyError: It fails.
+        """
+        with blame_policy():
+            self.policy.reset(seat, seed=seed)
+
+    def act(self) -> Any:
+        """Ask the policy for an action.
+
+        Raises:
+            PolicyError: It fails.
+        """
+        with blame_policy():
+            return self.policy.act(self.observation, self.info or {})
+
+    def take(
+        self, observation: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
+    ) -> None:
+        """Take in the return of a turn."""
+        self.observation, self.info = observation, info
         self.turns += 1
         if reward or info["gross"] or info["refunds"] or info["fines"] or info["fees"] or info["other"]:
             for term in TERMS:
                 self.terms[term] += _cents(info[term])
         self._see_window(info)
-        if self.on_turn is not None:
-            self.on_turn(self.observation, reward, info)
-        return True
 
     def _see_window(self, info: Mapping[str, Any]) -> None:
         if not info["end_reason"]:
             self.last_window = info["window"]
 
-    def _limit_reached(self) -> str:
+    def limit_reached(self) -> str:
+        """Reason of the end if a limit has been reached, else ""."""
+        if not self.limits:
+            return ""
         report = self.policy.report() if {"model_calls", "cost_micro_usd"} & set(self.limits) else {}
         reached = {
             "turns": self.turns,
@@ -244,24 +275,32 @@ class _Episode:
             "cost_micro_usd": report.get("cost_micro_usd") or 0,
             "wall_s": time.perf_counter() - self.started,
         }
-        return next((name for name in LIMITS if reached[name] >= self.limits.get(name, float("inf"))), "")
+        name = next((name for name in LIMITS if reached[name] >= self.limits.get(name, float("inf"))), "")
+        return name and f"budget:{name}"
 
-    def result(self, reason: str, seed: int | None) -> EpisodeResult:
+    def result(self, env: Any, reason: str, seed: int | None) -> EpisodeResult:
+        """What the seat reached.
+
+        Args:
+            env: The environment it was played on.
+            reason: Why the run ended early, "" if it reached its end.
+            seed: Seed of the market.
+        """
         wall_s = time.perf_counter() - self.started
-        tally = self.tap.finish(0)
-        bare, info = self.env.unwrapped, self.info
+        tally = self.tap.finish(self.merchant)
+        bare, info = env.unwrapped, self.info
         windows = range(self.first_window, self.last_window + 1)
         scenario = bare.scenario
-        metrics, listings = (None, None) if info is None else _figures(bare)
+        metrics, listings = (None, None) if info is None else _figures(bare, self.merchant)
         return EpisodeResult(
-            env_id=bare.spec.id if bare.spec is not None else type(bare).__name__,
-            merchants=1,
-            agent="merchant_0",
+            env_id=_env_id(bare),
+            merchants=1 if info is None else bare.session.world.merchants,
+            agent=self.agent,
             scenario=scenario.name,
             hashes=dict(bare.hashes),
             seed=seed,
             policy=_identity(self.policy),
-            harness=_stack(self.env),
+            harness=_stack(env),
             reason=reason,
             end_reason=info["end_reason"] if info is not None else "",
             horizon_hours=scenario.run.horizon_days * 24,
@@ -285,9 +324,34 @@ def _cents(amount: float) -> int:
     return round(amount * 100)
 
 
-def _check_fit(env: Any, policy: Policy) -> None:
-    """Raise TypeError unless the environment gives the observations the policy reads."""
-    space = env.observation_space
+def _env_id(bare: Any) -> str:
+    spec = getattr(bare, "spec", None)
+    if spec is not None:
+        return str(spec.id)
+    return str(bare.metadata.get("name", type(bare).__name__))
+
+
+def checked_limits(limits: Mapping[str, float | None] | None, on_error: str) -> dict[str, float]:
+    """The limits that hold.
+
+    Raises:
+        ValueError: There is an unknown one, or ``on_error`` is neither ``"record"`` nor ``"raise"``.
+    """
+    if on_error not in ("record", "raise"):
+        raise ValueError(f"on_error must be 'record' or 'raise', not {on_error!r}")
+    unknown = sorted(set(limits or ()) - set(LIMITS))
+    if unknown:
+        raise ValueError(f"unknown limits: {', '.join(unknown)}; known are {', '.join(LIMITS)}")
+    return {name: value for name, value in (limits or {}).items() if value is not None}
+
+
+def check_policy(space: spaces.Space[Any], policy: Policy, allow_privileged: bool) -> None:
+    """Raise unless a policy may play and reads the observations of a space.
+
+    Raises:
+        TypeError: It reads others.
+        ValueError: It sees hidden state, which is not allowed.
+    """
     gives = "flat"
     if isinstance(space, spaces.Dict):
         gives = "raw" if "tool_results" in space.spaces else "chat"
@@ -295,6 +359,8 @@ def _check_fit(env: Any, policy: Policy) -> None:
         raise TypeError(
             f"policy {policy.name!r} reads {policy.observes!r} observations, this environment gives {gives!r}"
         )
+    if policy.privileged and not allow_privileged:
+        raise ValueError(f"policy {policy.name!r} sees hidden state; pass allow_privileged=True to run it")
 
 
 def _identity(policy: Policy) -> dict[str, Any]:
@@ -324,11 +390,11 @@ def _counters(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _figures(bare: Any) -> tuple[dict[str, Any], float | None]:
+def _figures(bare: Any, merchant: int) -> tuple[dict[str, Any], float | None]:
     """Figures of the market at the end, amounts in cents, and the mean number of listings over the days."""
     session = bare.session
-    final, days = session.world.metrics(0), session.world.day_records(0)
-    orders = session.observe(0)["orders"]["totals"]
+    final, days = session.world.metrics(merchant), session.world.day_records(merchant)
+    orders = session.observe(merchant)["orders"]["totals"]
     kinds = [key.removeprefix(COLLECTED) for key in final if key.startswith(COLLECTED)]
     fines = {kind: final[COLLECTED + kind] for kind in kinds}
     figures = {

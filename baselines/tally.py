@@ -84,7 +84,7 @@ class Tally:
             self.business_errors += 1
 
 
-class _Tap:
+class Tap:
     """The one listener this module adds to an environment; it feeds the tallies of the running episode.
 
     A listener stays with its environment, so a new one per episode would pile up.
@@ -98,6 +98,7 @@ class _Tap:
         self._pending: dict[int, Mapping[str, Any]] = {}
 
     def __call__(self, record: Mapping[str, Any]) -> None:
+        """Take in the record of a turn."""
         # A later listener may still undo the turn; its repetition then has the same number. So a
         # record is counted only when the next turn shows that it stood.
         merchant = record["merchant"]
@@ -109,6 +110,7 @@ class _Tap:
         self._pending[merchant] = record
 
     def start(self, merchants: int) -> None:
+        """Start to count for every merchant of an episode."""
         self.tallies = {merchant: Tally() for merchant in range(merchants)}
         self._pending = {}
 
@@ -121,14 +123,14 @@ class _Tap:
         return tally
 
 
-_TAPS: WeakKeyDictionary[Any, _Tap] = WeakKeyDictionary()
+_TAPS: WeakKeyDictionary[Any, Tap] = WeakKeyDictionary()
 
 
-def start_counting(env: Any, merchants: int = 1) -> _Tap:
+def start_counting(env: Any, merchants: int = 1) -> Tap:
     """Start fresh tallies for the next episode of an environment (the unwrapped one)."""
     tap = _TAPS.get(env)
     if tap is None:
-        tap = _TAPS[env] = _Tap()
+        tap = _TAPS[env] = Tap()
         env.add_listener(tap)
     tap.start(merchants)
     return tap

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from merchantbench_gym.wrappers.errors import ResponseLost
+    from merchantbench_gym.wrappers.focal_seat import FocalSeat
     from merchantbench_gym.wrappers.reward import Reward
     from merchantbench_gym.wrappers.seat import Seat
     from merchantbench_gym.wrappers.seed_guard import SeedGuard
 
 _HOMES = {
+    "FocalSeat": "focal_seat",
     "ResponseLost": "errors",
     "Reward": "reward",
     "Seat": "seat",
     "SeedGuard": "seed_guard",
 }
 
-__all__ = ["ResponseLost", "Reward", "Seat", "SeedGuard"]
+__all__ = ["FocalSeat", "ResponseLost", "Reward", "Seat", "SeedGuard"]
 
 
 def __getattr__(name: str) -> Any:

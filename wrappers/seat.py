@@ -52,7 +52,7 @@ class Seat:
             AttributeError: ``env`` is no environment of this package.
             ValueError: ``env`` has no seat of this name.
         """
-        names = list(getattr(env, "possible_agents", None) or ["merchant_0"])
+        names = list(_attribute(env, "possible_agents", None) or ["merchant_0"])
         name = names[0] if agent is None else agent
         if name not in names:
             raise ValueError(f"no seat named {name!r}; the seats are {', '.join(names)}")
@@ -77,11 +77,13 @@ _REQUIRED = object()
 
 def _attribute(env: Any, name: str, default: Any = _REQUIRED) -> Any:
     """Read an extra of an environment through all its wrappers."""
-    # PettingZoo wrappers hand attributes through by themselves, Gymnasium's only on request.
-    read = env.get_wrapper_attr if hasattr(env, "get_wrapper_attr") else lambda key: getattr(env, key)
+    # Gymnasium's wrappers hand attributes through on request, PettingZoo's adapters do not.
+    if not hasattr(env, "get_wrapper_attr"):
+        owner = env if hasattr(env, name) else getattr(env, "unwrapped", env)
+        return getattr(owner, name) if default is _REQUIRED else getattr(owner, name, default)
     if default is _REQUIRED:
-        return read(name)
+        return env.get_wrapper_attr(name)
     try:
-        return read(name)
+        return env.get_wrapper_attr(name)
     except AttributeError:
         return default
