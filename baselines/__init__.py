@@ -10,9 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from merchantbench_gym.baselines.oracle import OraclePolicy
     from merchantbench_gym.baselines.parallel import run_parallel
     from merchantbench_gym.baselines.passive import PassivePolicy
     from merchantbench_gym.baselines.policy import BasePolicy, Policy, PolicyStop
+    from merchantbench_gym.baselines.random_calls import RandomPolicy
     from merchantbench_gym.baselines.registry import POLICIES
     from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
     from merchantbench_gym.baselines.runner import EpisodeResult, run_episode
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "BasePolicy": "merchantbench_gym.baselines.policy",
     "EpisodeResult": "merchantbench_gym.baselines.runner",
+    "OraclePolicy": "merchantbench_gym.baselines.oracle",
     "POLICIES": "merchantbench_gym.baselines.registry",
     "PassivePolicy": "merchantbench_gym.baselines.passive",
     "Policy": "merchantbench_gym.baselines.policy",
     "PolicyStop": "merchantbench_gym.baselines.policy",
+    "RandomPolicy": "merchantbench_gym.baselines.random_calls",
     "RuleBasedPolicy": "merchantbench_gym.baselines.rule_based",
     "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
     "Seat": "merchantbench_gym.wrappers.seat",
@@ -37,9 +41,11 @@ __all__ = [
     "POLICIES",
     "BasePolicy",
     "EpisodeResult",
+    "OraclePolicy",
     "PassivePolicy",
     "Policy",
     "PolicyStop",
+    "RandomPolicy",
     "RuleBasedPolicy",
     "ScriptedPolicy",
     "Seat",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from merchantbench_gym.baselines.oracle import OraclePolicy
 from merchantbench_gym.baselines.passive import PassivePolicy
 from merchantbench_gym.baselines.policy import BasePolicy
+from merchantbench_gym.baselines.random_calls import RandomPolicy
 from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
 
 POLICIES: dict[str, type[BasePolicy]] = {
     "passive": PassivePolicy,
+    "random": RandomPolicy,
     "rule_based": RuleBasedPolicy,
+    "oracle": OraclePolicy,
 }

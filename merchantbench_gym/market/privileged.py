@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from merchantbench_gym.market.orders import Order
 from merchantbench_gym.market.shelf import price_factor
+from merchantbench_gym.market.supply import LISTING, SHIPPING
 
 if TYPE_CHECKING:
     from merchantbench_gym.market.catalog import Catalog
     from merchantbench_gym.market.world import World
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class Privileged:
@@ -61,28 +63,41 @@ class Privileged:
 
     def listed_through(self, indices: Any, a: int, b: int) -> NDArray[np.bool_]:
         """Whether products are listed upstream in every hour a ... b, bool array of shape (k,)."""
-        return self._undisturbed(indices, a, b, lambda state: state.listed)
+        timelines = self._world.timelines
+        timelines.ensure(b)
+        bounds = timelines.bounds[np.asarray(indices, dtype=np.int64), LISTING]
+        passed = (bounds <= a).sum(axis=1)
+        listed: NDArray[np.bool_] = (passed & 1 == 0) & (passed == (bounds <= b).sum(axis=1))
+        return listed
 
     def ships_within(self, indices: Any, a: int, b: int, hours: int) -> NDArray[np.bool_]:
         """Whether products ship within ``hours`` in every hour a ... b, bool array of shape (k,)."""
-        return self._undisturbed(indices, a, b, lambda state: state.ship_hours <= hours)
-
-    def _undisturbed(self, indices: Any, a: int, b: int, test: Any) -> NDArray[np.bool_]:
         timelines = self._world.timelines
         timelines.ensure(b)
         index = np.asarray(indices, dtype=np.int64)
-        good: NDArray[np.bool_] = test(timelines.at(index, a)).copy()
-        hour = a
-        following = timelines.at(index, hour).next_change
-        while True:
-            due = np.flatnonzero(following <= b)
-            if not len(due):
-                return good
-            # Each product moves to its own next change; several rounds cover products with several changes.
-            for i in due.tolist():
-                state = timelines.at(index[i : i + 1], int(following[i]))
-                good[i] &= bool(test(state)[0])
-                following[i] = state.next_change[0]
+        bounds = timelines.bounds[index, SHIPPING]
+        # A disturbance only ever adds to the usual time, so the usual one must do in any case.
+        running = (bounds[:, 0::2] <= b) & (bounds[:, 1::2] > a)
+        slow = (running & (timelines.values[index, 1] > hours)).any(axis=1)
+        within: NDArray[np.bool_] = (self.catalog.ship_hours[index] <= hours) & ~slow
+        return within
+
+    def exposure_ages(self, m: int) -> Ints:
+        """Exposure age in hours of every product on a merchant's shelf or if put there now; shape (n,)."""
+        shelf, t = self._world._merchants[m].shelf, self._world.now(m)
+        ages = np.zeros(self.catalog.size, dtype=np.int64)
+        for product, age, off in shelf.remembered(t):
+            ages[product] = age - (t - off)
+        _, product, _, origin, _ = shelf.columns_by_product()
+        ages[product] = t - origin
+        return ages
+
+    def price_factors(self, indices: Any, prices: Any) -> Floats:
+        """`price_factor` of products at sale prices in cents, float64 array of shape (k,)."""
+        ratio = np.asarray(prices) / self.catalog.ref_price[indices]
+        elasticity, cap = self.catalog.elasticity[indices], self._world.rules.ces_cap
+        factors: Floats = np.maximum(ratio, cap ** (-1.0 / elasticity)) ** -elasticity
+        return factors
 
     def fate(self, m: int, number: int) -> Order:
         """The whole life of an order, stamps to come included."""
