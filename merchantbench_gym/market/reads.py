@@ -62,7 +62,7 @@ class WorldReads:
     timelines: Timelines
     _merchants: builtins.list[Merchant]
     _stock: dict[int, tuple[int, int]]
-    _full: set[int]
+    _full: dict[int, int]
     _empty_at_start: frozenset[int]
     _view: CatalogView | None
     _supply: builtins.list[ShelfSupply | None]
@@ -321,15 +321,14 @@ class WorldReads:
     def _stock_of(self, indices: Ints) -> Ints:
         if len(indices) > _FEW:
             return self._stock_of_many(indices)
-        full, lines, stock = self._full, self.timelines, []
+        full, stock = self._full, []
         for product in indices.tolist():
-            line = lines.line(product)
-            if product in full:
-                quantity = line.max_stock
-            else:
+            quantity = full.get(product)
+            if quantity is None:
+                line = self.timelines.line(product)
                 quantity = self._stock_at(product, line, self.t)
                 if quantity == line.max_stock:
-                    full.add(product)
+                    full[product] = quantity
             stock.append(quantity)
         return np.array(stock, dtype=np.int64)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
-from merchantbench_gym.tools.results import ToolError, echo, money
+from merchantbench_gym.tools.results import ReadyTable, ToolError, echo, money
 from merchantbench_gym.tools.search import page_of, query_terms, text_index
 from merchantbench_gym.tools.view import FIXED_ORDERS
 
@@ -42,53 +42,34 @@ PRODUCT_COLUMNS = (
 )
 
 
-def product_rows(view: MerchantView, products: IntArray | Sequence[int]) -> list[list[Any]]:
-    """Public product rows, in the order of `PRODUCT_COLUMNS`.
+def product_row(view: MerchantView, product: int) -> dict[str, Any]:
+    """The public row of a product by column."""
+    facts, offers = view.catalog.facts(product), view.offers()
+    live = {
+        "quantity": int(view.stock([product])[0]),
+        "price": money(int(offers.price[product])),
+        "supplier_ship_hours": int(offers.ship_hours[product]),
+    }
+    row = facts._asdict() | live
+    return {column: row[column] for column in PRODUCT_COLUMNS}
 
-    Args:
-        view: The merchant's view.
-        products: Product indices.
 
-    Returns:
-        One fresh row per product, in the given order.
-    """
-    facts, offers = view.catalog.facts, view.offers()
+def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> ReadyTable:
+    """The compact table of public product rows."""
+    pieces, offers = view.catalog.row_pieces, view.offers()
     chosen = np.asarray(products, np.int64)
     live = zip(
-        map(facts, chosen.tolist()),
+        map(pieces, chosen.tolist()),
         view.stock(chosen).tolist(),
         (offers.price[chosen] / 100).tolist(),
         offers.ship_hours[chosen].tolist(),
         strict=True,
     )
-    return [
-        [
-            id_,
-            name,
-            category,
-            stock,
-            price,
-            supplier,
-            supplier_name,
-            ship_hours,
-            logistics,
-            history,
-            shop,
-            age,
-        ]
-        for (
-            (id_, name, category, supplier, supplier_name, logistics, history, shop, age),
-            stock,
-            price,
-            ship_hours,
-        ) in live
+    rows = [
+        f"{before}{stock},{price!r}{between}{ship_hours}{after}"
+        for (before, between, after), stock, price, ship_hours in live
     ]
-
-
-def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> dict[str, Any]:
-    """The compact table of public product rows."""
-    rows = product_rows(view, products)
-    return {"columns": list(PRODUCT_COLUMNS), "rows": rows, "count": len(rows)}
+    return ReadyTable(PRODUCT_COLUMNS, rows)
 
 
 def unknown_product(product_id: str) -> ToolError:
@@ -259,7 +240,7 @@ def get_product_detail(ctx: Context, *, product_id: EntityId) -> dict[str, Any]:
     if not available and sale_price is None:
         raise unknown_product(product_id)
     return {
-        **dict(zip(PRODUCT_COLUMNS, product_rows(view, [product])[0], strict=True)),
+        **product_row(view, product),
         "supplier_available": available,
         "on_my_shelf": sale_price is not None,
         "my_sale_price": None if sale_price is None else money(sale_price),

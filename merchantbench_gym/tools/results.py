@@ -122,6 +122,12 @@ def dumps(result: Any) -> str:
         TypeError: A value is not JSON.
         ValueError: A number is not finite, or the value contains itself.
     """
+    if type(result) is dict and result:
+        # A table of ready rows stands last, so that the rest is encoded as usual.
+        key, last = next(reversed(result.items()))
+        if type(last) is ReadyTable:
+            rest = {name: value for name, value in result.items() if value is not last}
+            return f'{_encode(rest)[:-1]},"{key}":{last.text()}}}'
     return _encode(result)
 
 
@@ -139,6 +145,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, An
     """Return the compact table form `{"columns", "rows", "count"}`; rows are copied into lists."""
     listed = [list(row) for row in rows]
     return {"columns": list(columns), "rows": listed, "count": len(listed)}
+
+
+class ReadyTable:
+    """A table whose rows are JSON text already; the last entry of a result, and never the only one.
+
+    Most of a catalogue row never changes, so its text is kept and the live figures are put in between.
+    """
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(self, columns: Sequence[str], rows: list[str]) -> None:
+        self.columns = columns
+        self.rows = rows
+
+    def text(self) -> str:
+        """JSON text of the table, as `dumps` would give it for the plain one."""
+        columns, rows = _encode(list(self.columns)), ",".join(self.rows)
+        return f'{{"columns":{columns},"rows":[{rows}],"count":{len(self.rows)}}}'
 
 
 def money(cents: int) -> float:

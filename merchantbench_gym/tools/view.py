@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from merchantbench_gym.tools.market_view import MarketView
 from merchantbench_gym.tools.numbers import half_even
+from merchantbench_gym.tools.results import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +94,7 @@ class PublicCatalog:
         """Read the public fields of a catalog."""
         self._catalog = catalog
         self._facts: dict[int, ProductFacts] = {}
+        self._pieces: dict[int, tuple[str, str, str]] = {}
         self.kept: dict[str, Any] = {}
         self.size: int = catalog.size
         self.all_products: IntArray = _frozen(np.arange(catalog.size))
@@ -171,6 +173,18 @@ class PublicCatalog:
     def products_of(self, supplier: int) -> IntArray:
         """Products of a supplier, withdrawn ones included, ascending."""
         return self._catalog.products_of(supplier)
+
+    def row_pieces(self, product: int) -> tuple[str, str, str]:
+        """JSON text of a product's catalogue row: what stands before, between and after the live figures."""
+        found = self._pieces.get(product)
+        if found is None:
+            facts = self.facts(product)
+            found = self._pieces[product] = (
+                dumps(facts[:3])[:-1] + ",",
+                "," + dumps(facts[3:5])[1:-1] + ",",
+                "," + dumps(facts[5:])[1:],
+            )
+        return found
 
     def facts(self, product: int) -> ProductFacts:
         """Unchanging facts of a product."""

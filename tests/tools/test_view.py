@@ -99,6 +99,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "category_members",
         "category_rank",
         "facts",
+        "row_pieces",
         "historical_rating",
         "kept",
         "logistics_hours",
