@@ -201,14 +201,14 @@ def check_waiving_and_closing(market: World, scenario: Scenario) -> None:
                 assert left[order, reason] == 0
 
 
-def check_dump(seed: int) -> None:
+def check_dump(seed: int, preset: str = "market-1") -> None:
     """Script C for 30 days survives the first day, and is no better than script A."""
-    market = world("market-1", seed, run={"horizon_days": 30})
+    market = world(preset, seed, run={"horizon_days": 30})
     list_first(market, price_cents=1)
     market.advance(24)
     assert market.alive(0)
     market.advance()
-    honest = world("market-1", seed, run={"horizon_days": 30})
+    honest = world(preset, seed, run={"horizon_days": 30})
     list_first(honest)
     honest.advance()
     assert 0 <= market.net_assets(0) <= honest.net_assets(0)
@@ -216,7 +216,7 @@ def check_dump(seed: int) -> None:
     failed = [o for o in orders if o.status in ("stockout", "insufficient_balance")]
     assert all(o.profit <= 0 for o in failed)
     violations = Counter(o.order_t for o in failed)
-    assert max(violations.values()) == 5
+    assert max(violations.values()) <= 5
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -228,6 +228,12 @@ def test_inv28_price_dump(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3, 20))
 def test_inv28_price_dump_more_seeds(seed: int) -> None:
     check_dump(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_inv28_price_dump_in_the_default_market(seed: int) -> None:
+    check_dump(seed, "default")
 
 
 @given(scenarios(days=2), SEED, SEED)
@@ -259,12 +265,13 @@ def test_inv28_default_limit_is_25() -> None:
     "seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 20))]
 )
 def test_inv29_price_spike(seed: int) -> None:
-    market = world("market-1", seed, run={"horizon_days": 30})
-    list_first(market, price_cents=100_000_000)
-    market.advance()
-    assert market.order_count(0) == 0
-    assert market.net_assets(0) == 300_000
-    assert market.metrics(0)["lost_sales"] == 0
+    for preset in ("market-1", "default"):
+        market = world(preset, seed, run={"horizon_days": 30})
+        list_first(market, price_cents=100_000_000)
+        market.advance()
+        assert market.order_count(0) == 0
+        assert market.net_assets(0) == 300_000
+        assert market.metrics(0)["lost_sales"] == 0
 
 
 @given(SEED, SEED)

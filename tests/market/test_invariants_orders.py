@@ -433,6 +433,8 @@ CORNERS: tuple[dict[str, Any], ...] = (
     },
     {"merchant": {"initial_cash": 10_000_000.0, "initial_deposit": 10_000_000.0}},
     {"merchant": {"initial_cash": 0.0, "initial_deposit": 0.01}},
+    {"catalog": {"ref_price": [1.0, 1.0], "demand_price_exponent": 3.0, "demand_anchor_price": 100_000.0}},
+    {"catalog": {"ref_price": [1e5, 1e5], "demand_price_exponent": 3.0, "demand_anchor_price": 1.0}},
 )
 
 
@@ -455,6 +457,7 @@ def test_inv07_finite(corner: int) -> None:
             for q in market.privileged().expected_orders(0, min(market.t + 1, 47)).values():
                 assert 0.0 <= q <= scenario.demand.hourly_cap
             market.advance(market.t + 1)
+            assert (market.products().price >= 1).all()
             numbers = [v for v in market.metrics(0).values() if isinstance(v, float)]
             assert np.isfinite(numbers).all()
             assert np.isfinite(market.listing_rating(0, 0))

@@ -212,6 +212,28 @@ def test_inv37_coupling() -> None:
     assert coupled.hash != uncoupled.hash
 
 
+def test_inv37_coupling_of_the_default_market() -> None:
+    coupled, uncoupled = load_catalog(load_scenario(), 42), load_catalog(load_scenario("uncoupled"), 42)
+    ratings = coupled.supplier_rating[coupled.supplier]
+    assert np.corrcoef(ratings, coupled.refund_rate)[0, 1] < -0.5
+    assert abs(np.corrcoef(ratings, uncoupled.refund_rate)[0, 1]) < 0.15
+
+
+def test_demand_falls_with_the_price_class() -> None:
+    flat = load_catalog(load_scenario("market-1"), 42)
+    steep = load_catalog(
+        load_scenario("market-1", {"catalog": {"demand_price_exponent": 1.5, "demand_anchor_price": 80.0}}),
+        42,
+    )
+    expected = flat.base_demand * (flat.ref_price / 8000.0) ** -1.5
+    assert steep.base_demand.tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+    assert steep.curves([3, 4], 9).tolist() == pytest.approx(
+        (flat.curves([3, 4], 9) * (flat.ref_price[3:5] / 8000.0) ** -1.5).tolist(), rel=1e-12
+    )
+    anchored = load_catalog(load_scenario("market-1", {"catalog": {"demand_anchor_price": 80.0}}), 42)
+    assert anchored.base_demand.tolist() == flat.base_demand.tolist()
+
+
 @pytest.mark.parametrize("preset", ["market-1", "uncoupled"])
 def test_inv37_rates_stay_in_their_ranges(preset: str) -> None:
     scenario = load_scenario(preset, {"trust": {"supplier_weight": 5.0, "history_weight": 5.0}})

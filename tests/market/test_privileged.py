@@ -1,66 +1,81 @@
-"""Hidden state as oracles read it, against the timelines and the shelf hour by hour."""
+"""Hidden items for oracles: equal to what the market does, hour by hour."""
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from market_driving import SEED, all_orders, busy, play, random_actions
 
-from merchantbench_gym.market import World
-from merchantbench_gym.scenario import load_scenario
-
-BUSY = {
-    "catalog": {"products": 60},
-    "supplier": {
-        "delist_hazard": [0.01, 0.05],
-        "slow_hazard": [0.01, 0.05],
-        "duration_hours": [1, 40],
-        "slow_delay_hours": [0, 60],
-    },
-}
+RUNS = settings(max_examples=20)
 
 
-@pytest.fixture
-def world() -> World:
-    return World(load_scenario("month", BUSY), 3)
+@given(SEED, st.integers(0, 90), st.integers(0, 60), st.integers(1, 120))
+@RUNS
+def test_looking_ahead(seed: int, a: int, length: int, hours: int) -> None:
+    market = busy(seed)
+    market.advance(20)
+    index = np.array([5, 0, 17, 3, 22])
+    privileged = market.privileged()
+    listed = privileged.listed_through(index, a, a + length)
+    within = privileged.ships_within(index, a, a + length, hours)
+    later = busy(seed)
+    later.advance(max(1, min(a + length, later.horizon - 1)))
+    later.timelines.ensure(a + length)
+    states = [later.timelines.at(index, t) for t in range(a, a + length + 1)]
+    assert listed.tolist() == np.all([state.listed for state in states], axis=0).tolist()
+    assert within.tolist() == np.all([state.ship_hours <= hours for state in states], axis=0).tolist()
 
 
-@pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 12), (100, 160), (300, 312), (555, 556)])
-def test_undisturbed_products_are_so_in_every_hour(world: World, a: int, b: int) -> None:
-    hidden, index = world.privileged(), np.arange(world.catalog.size)
-    listed, within = np.ones(60, dtype=bool), np.ones(60, dtype=bool)
-    world.timelines.ensure(b)
-    for hour in range(a, b + 1):
-        state = world.timelines.at(index, hour)
-        listed &= state.listed
-        within &= state.ship_hours <= 48
-    assert hidden.listed_through(index, a, b).tolist() == listed.tolist()
-    assert hidden.ships_within(index, a, b, 48).tolist() == within.tolist()
-    some = [7, 3, 41]
-    assert hidden.listed_through(some, a, b).tolist() == listed[some].tolist()
-    assert hidden.ships_within(some, a, b, 48).tolist() == within[some].tolist()
-    assert b == 0 or not (listed.all() or within.all())
+@given(SEED, SEED)
+@RUNS
+def test_exposure_ages(seed: int, script: int) -> None:
+    """The age of every product is the one it would have if it were listed now."""
+    market = busy(seed, demand={"scale": 0.1}, merchant={"max_listings": 24}, difficulty={"delist": 0.0})
+    rng = random.Random(script)
+    for _ in range(5):
+        random_actions(market, 0, rng, 12)
+        ages = market.privileged().exposure_ages(0)
+        token = market.shelf_token(0)
+        for product in range(24):
+            assert market.list(0, product, 100) == "ok"
+        assert market.shelf(0).age.tolist() == ages.tolist()
+        market.shelf_undo(token)
+        market.advance(market.t + rng.randint(1, 15))
 
 
-def test_exposure_ages_cover_the_shelf_and_what_left_it(world: World) -> None:
-    first, second, third = np.flatnonzero(world.catalog_view().listed)[:3].tolist()
-    for product in (first, second):
-        assert world.list(0, product, 100_000) == "ok"
-    world.advance(24)
-    world.delist(0, second)
-    world.advance(34)
-    world.list(0, third, 100_000) if world.catalog_view().listed[third] else None
-    ages = world.privileged().exposure_ages(0)
-    assert ages.shape == (60,)
-    assert (ages[first], ages[second], ages[third]) == (34, 14, 0)
-    # The age a product is said to have is the one it gets when it is put there.
-    if world.catalog_view().listed[second]:
-        world.list(0, second, 100_000)
-        view = world.shelf(0)
-        assert view.age[view.product == second].item() == 14
+@given(SEED)
+@RUNS
+def test_price_factors(seed: int) -> None:
+    market = busy(seed)
+    privileged = market.privileged()
+    prices = np.array([1, 50, 700, 2500, 9000, 100_000_000])
+    for product in range(0, 24, 5):
+        many = privileged.price_factors(np.full(6, product), prices)
+        single = [privileged.price_factor(product, price) for price in prices.tolist()]
+        assert many.tolist() == pytest.approx(single, rel=1e-12)
+        assert many.max() <= market.rules.ces_cap + 1e-9
 
 
-def test_price_factors_are_those_of_single_products(world: World) -> None:
-    hidden, index = world.privileged(), np.arange(60)
-    for prices in (world.catalog.ref_price // 7, world.catalog.ref_price, world.catalog.ref_price * 3):
-        single = [hidden.price_factor(p, int(price)) for p, price in zip(index, prices, strict=True)]
-        assert hidden.price_factors(index, prices) == pytest.approx(single, rel=1e-12)
+def test_fates_come_true() -> None:
+    market = play(busy(6), 2, until=40)
+    lives = [market.privileged().fate(0, number) for number in range(1, market.order_count(0) + 1)]
+    assert lives
+    market.advance()
+    for life, order in zip(lives, all_orders(market), strict=False):
+        assert order.end_t == life.end_t
+        assert order.delivered_t == (life.delivered_t if life.delivered_t >= 0 else None)
+
+
+def test_timeline_of_a_product() -> None:
+    market = busy(6)
+    price, listing, shipping = market.privileged().timeline(3, 300)
+    for bounds in (price, listing, shipping):
+        assert bounds == sorted(set(bounds))
+        assert all(1 <= t <= 300 for t in bounds)
+    market.advance(119)
+    withdrawn = [e.t for e in market.supplier_events([3], 0, 119) if e.type == "supplier_delisted"]
+    assert withdrawn == [t for t in listing[0::2] if t <= 119]
