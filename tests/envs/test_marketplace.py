@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from merchantbench_gym.envs import MarketplaceEnv, MerchantEnv, marketplace
 from merchantbench_gym.market import MarketError
 from merchantbench_gym.scenario import ScenarioError
 from merchantbench_gym.session import TurnRefused
+from merchantbench_gym.tools.calls import normalise
 
 TERMS = ("gross", "refunds", "fines", "fees", "other")
 # A shop that sells far below cost, with hardly any money, closes within days; an idle one does not.
@@ -534,3 +537,53 @@ def test_pictures_show_every_seat(capsys: pytest.CaptureFixture[str]) -> None:
     market.step({})
     assert capsys.readouterr().out.count("merchant_1") == 2
     assert market.render() is None
+
+
+# Any mixture of turns
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.lists(st.integers(0, 8), min_size=3, max_size=3), min_size=4, max_size=30),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_any_mixture_of_turns_keeps_the_contract(choices: list[list[int]], broke: bool, seed: int) -> None:
+    overrides = {"run": {"horizon_days": 3}, **(DOOMED if broke else {})}
+    market = MarketplaceEnv("smoke", overrides, merchants=3, max_turns_per_window=4)
+    _, infos = market.reset(seed=seed)
+    start = {agent: cents(info["net_assets"]) for agent, info in infos.items()}
+    paid = dict.fromkeys(start, 0)
+    for agent in market.agents:
+        market.action_space(agent).seed(seed)
+    for number, row in enumerate(choices):
+        live, actions = market.agents, {}
+        for agent, choice in zip(start, row, strict=True):
+            sample = market.action_space(agent).sample()
+            options = [None, END, END, (), sample, "gibberish", [{"name": 3}], listing(0.01, 50), sample]
+            if agent in live and choice:
+                actions[agent] = options[choice]
+        if all(agent in actions for agent in live) and number % 2:
+            waiting = [a for a in live if market.observe(a)[1]["turns_left"] == 0]
+            normal = {a: normalise(actions[a]) for a in live}
+            actions = {
+                a: None if a in waiting or normal[a].fault else named(actions[a] or (), turn_id=f"t{number}")
+                for a in live
+            }
+        steps = market.step(actions)
+        assert all(set(part) == set(live) for part in steps)
+        kinds = {type(action) for action in actions.values()}
+        if dict in kinds <= {dict, type(None)}:
+            state = market.snapshot()
+            np.testing.assert_equal(market.step(actions), steps)
+            assert market.snapshot() == state
+        observations, rewards, terminations, _, infos = steps
+        for agent in live:
+            assert observations[agent] in market.observation_space(agent)
+            paid[agent] += cents(rewards[agent])
+            assert cents(infos[agent]["net_assets"]) == start[agent] + paid[agent]
+        assert market.agents == [agent for agent in live if not terminations[agent]]
+        if not market.agents:
+            break
+    for m, agent in enumerate(start):
+        assert start[agent] + paid[agent] == market.session.world.net_assets(m)
