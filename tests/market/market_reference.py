@@ -218,7 +218,7 @@ class Market:
         factor = demand.ces_cap if log_factor > math.log(demand.ces_cap) else math.exp(log_factor)
         q = float(catalog.curves([product], day)[0]) * demand.scale
         q *= float(catalog.hour_shares[product % 10, self.t % 24]) * min(factor, demand.ces_cap)
-        return min(q * self._lifecycle(store.age[product]) * store.multiplier, demand.hourly_cap)
+        return float(min(q * self._lifecycle(store.age[product]) * store.multiplier, demand.hourly_cap))
 
     # The hour.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from market_driving import VARIANTS
@@ -51,7 +53,7 @@ def test_order_of_arrivals_queue_and_contention() -> None:
         assert sorted(range(4), key=lambda m: draws.draw(42, draws.CONTENTION, t, m)) == order
 
 
-EXACT = {
+EXACT: dict[str, list[Any]] = {
     "supplier": [137, 147, 144],
     "ref_price": [21889, 47966, 2967],
     "base_price": [14839, 35218, 1962],
@@ -184,8 +186,8 @@ def test_timelines_of_the_first_products(timelines: Timelines) -> None:
             assert timelines.at([product], end - 1).price[0] == price
             assert timelines.at([product], end).price[0] == EXACT["base_price"][product]
         for start, end in listings[product]:
-            states = [bool(timelines.at([product], t).listed[0]) for t in (start - 1, start, end - 1, end)]
-            assert states == [True, False, False, True]
+            listed = [bool(timelines.at([product], t).listed[0]) for t in (start - 1, start, end - 1, end)]
+            assert listed == [True, False, False, True]
         for start, end, delay in slow[product]:
             states = [int(timelines.at([product], t).ship_hours[0]) for t in (start - 1, start, end - 1, end)]
             normal = normal_ship[product]

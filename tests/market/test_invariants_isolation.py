@@ -73,7 +73,7 @@ def test_inv24_isolation_without_shared_products(seed: int, script: int) -> None
     def act(market: World, m: int, _: random.Random) -> None:
         rng = random.Random(script * 1000 + market.t * 10 + m)
         half = 12 * m
-        for _ in range(rng.randint(0, 5)):
+        for _action in range(rng.randint(0, 5)):
             product = half + rng.randrange(12)
             price = max(1, int(market.products([product]).price[0] * rng.uniform(0.5, 2.0)))
             if rng.random() < 0.7:

@@ -270,13 +270,17 @@ def test_inv19_clone_equality(scenario: Scenario, seed: int, script: int, hour: 
     untouched = play(World(scenario, seed, 2), script, until=hour)
     if source.finished:
         return
+    source.order_table(0)
     twin, stranger = source.clone(), copy.deepcopy(source)
+    assert copy.copy(source).digest() == source.digest()
     assert twin.snapshot() == stranger.snapshot() == source.snapshot()
     play(stranger, script + 1)
     play(twin, script + 2)
     play(source, script + 2)
     play(untouched, script + 2)
     assert source.snapshot() == twin.snapshot() == untouched.snapshot()
+    for ours, theirs in zip(source.order_table(0), untouched.order_table(0), strict=True):
+        assert (ours == theirs).all()
     assert source.digest() == untouched.digest()
     for m in range(2):
         assert outcome(source, m) == outcome(untouched, m)

@@ -56,10 +56,10 @@ def place(
     return market.order_count(0)
 
 
-def own(market: World) -> tuple[int, ...]:
+def own(market: World) -> tuple[float, ...]:
     """Balance, deposit, in_transit, receivable, net assets in currency units."""
     accounts = market.accounts(0)
-    return tuple(cents / 100 for cents in (*accounts[:4], accounts.net_assets))  # type: ignore[return-value]
+    return tuple(cents / 100 for cents in (*accounts[:4], accounts.net_assets))
 
 
 def terms(market: World) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,10 +85,11 @@ def test_closed_shop_comes_first() -> None:
 
 def test_errors() -> None:
     market = busy(1, 2)
+    calls: list[Callable[[Any], Any]] = [market.metrics, market.shelf, market.wind_down, market.shelf_token]
     for m in (-1, 2, True, "0", None):
-        for call in (market.metrics, market.alive, market.shelf, market.wind_down, market.shelf_token):
+        for call in calls:
             with pytest.raises(MarketError, match="unknown merchant"):
-                call(m)  # type: ignore[operator]
+                call(m)
     for price in (1.0, "1", True):
         with pytest.raises(MarketError, match="integer number of cents"):
             market.list(0, 0, price)  # type: ignore[arg-type]
@@ -95,9 +97,10 @@ def test_errors() -> None:
     with pytest.raises(MarketError, match="cannot advance"):
         market.advance(9)
     assert market.advance(10) == 10
-    for call in (lambda: market.products_at([0], 11), lambda: market.supplier_events([0], 0, 11)):
-        with pytest.raises(MarketError, match="has not run"):
-            call()
+    with pytest.raises(MarketError, match="has not run"):
+        market.products_at([0], 11)
+    with pytest.raises(MarketError, match="has not run"):
+        market.supplier_events([0], 0, 11)
     for seed in (-1, 2**64, 1.0, True):
         with pytest.raises(MarketError, match="seed"):
             World(market.scenario, seed)  # type: ignore[arg-type]
@@ -231,6 +234,33 @@ def test_penalties_by_hour(scenario: Scenario, seed: int, script: int) -> None:
             if posting.order == order.number and posting.target == "fines":
                 posted[posting.t] = posted.get(posting.t, 0) + posting.cents
         assert {t: cents for t, cents in parts if cents} == posted
+
+
+def test_a_shelf_of_many_listings() -> None:
+    market = busy(
+        5,
+        catalog={"products": 400},
+        merchant={"max_listings": 300, "initial_cash": 9000.0},
+        difficulty={"delist": 0.0},
+    )
+    for product in range(400):
+        code = market.list(0, product, 1000 + product)
+        assert code == ("ok" if product < 300 else "shelf_full")
+    shelf = market.shelf(0)
+    assert shelf.product.tolist() == list(range(300))
+    assert shelf.sale_price.tolist() == list(range(1000, 1300))
+    other = busy(
+        5,
+        catalog={"products": 400},
+        merchant={"max_listings": 300, "initial_cash": 9000.0},
+        difficulty={"delist": 0.0},
+    )
+    for product in reversed(range(300)):
+        assert other.list(0, product, 1000 + product) == "ok"
+    for each in (market, other):
+        each.advance(60)
+    assert market.order_count(0) > 50
+    assert other.snapshot() == market.snapshot()
 
 
 def test_transitions_of_part_of_the_time() -> None:
