@@ -17,6 +17,8 @@ import typer
 
 import merchantbench_gym
 from merchantbench_gym.scenario import (
+    DEV_SEEDS,
+    EVAL_SEEDS,
     PRESETS,
     Scenario,
     ScenarioError,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXIT_USAGE, EXIT_STOPPED, EXIT_INVALID, EXIT_INTERRUPTED = 2, 3, 5, 130
-LARGEST_SEED = 2**63 - 1
+LARGEST_SEED, MOST_SEEDS = 2**63 - 1, 10_000
+SEED_SETS = {"dev": DEV_SEEDS, "eval": EVAL_SEEDS}
 
 app = typer.Typer(
     help="Run a simulated year of online dropshipping, look at its rules, measure its speed.",
@@ -51,6 +54,10 @@ DaysOption = Annotated[
     int | None, typer.Option("--days", metavar="N", help="Length of the run, same as run.horizon_days.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+PrivilegedOption = Annotated[
+    bool, typer.Option("--allow-privileged", help="Let policies play that see hidden state, unranked.")
+]
 
 
 class UserError(Exception):
@@ -131,13 +138,14 @@ def _help_if_alone(context: typer.Context) -> None:
 def run(
     scenario: ScenarioOption = "default",
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="Who plays: rule_based, passive.")
+        str, typer.Option(metavar="NAME", help="Who plays: rule_based, random, passive, oracle.")
     ] = "rule_based",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the market.")] = 1,
     days: DaysOption = None,
     settings: SetOption = None,
+    allow_privileged: PrivilegedOption = False,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: QuietOption = False,
 ) -> int:
     """Play one run and print what came out of it."""
     import gymnasium
@@ -148,13 +156,15 @@ def run(
 
     if policy not in POLICIES:
         raise UserError(f"unknown policy {policy!r}; known are {', '.join(sorted(POLICIES))}")
+    if POLICIES[policy].privileged and not allow_privileged:
+        raise UserError(f"policy {policy!r} sees hidden state; --allow-privileged lets it play")
     if not 0 <= seed <= LARGEST_SEED:
         raise UserError(f"--seed must be 0 to {LARGEST_SEED}, not {seed}")
     resolved = _load(scenario, settings, days)
     env = gymnasium.make("MerchantBench-v0", scenario=resolved, disable_env_checker=True)
     player = POLICIES[policy].for_env(env)
     with show_progress(resolved.run.horizon_days, enabled=not quiet) as on_turn:
-        result = run_episode(env, player, seed=seed, on_turn=on_turn)
+        result = run_episode(env, player, seed=seed, on_turn=on_turn, allow_privileged=allow_privileged)
     record = result_record(result)
     if as_json:
         _print_json(record)
@@ -185,6 +195,93 @@ def _load(source: str, settings: list[str] | None, days: int | None) -> Scenario
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+# -- evaluate ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def evaluate(
+    policies: Annotated[
+        str, typer.Option(metavar="A,B", help="Who plays: rule_based, random, passive, oracle.")
+    ] = "rule_based",
+    scenario: ScenarioOption = "default",
+    seeds: Annotated[
+        str, typer.Option(metavar="dev|eval|1-6|1,5,9", help="Seeds of the market; eval is for reports.")
+    ] = "dev",
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes to use.")] = 1,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Write the records as JSON and the table as CSV.")
+    ] = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Play these policies alone, without passive and rule_based.")
+    ] = False,
+    days: DaysOption = None,
+    settings: SetOption = None,
+    allow_privileged: PrivilegedOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> int:
+    """Play policies on several seeds and compare them."""
+    from merchantbench_gym import evaluation
+    from merchantbench_gym.cli_report import show_runs, show_sweep
+
+    names = list(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
+    chosen = parse_seeds(seeds)
+    resolved = _load(scenario, settings, days)
+    try:
+        with show_runs(enabled=not quiet) as on_run:
+            sweep = evaluation.evaluate(
+                names,
+                resolved,
+                chosen,
+                workers=workers,
+                out=out,
+                bare=bare,
+                allow_privileged=allow_privileged,
+                on_run=on_run,
+            )
+    except (ValueError, OSError) as error:
+        if isinstance(error, ScenarioError):
+            raise
+        raise UserError(str(error).replace("allow_privileged", "--allow-privileged")) from None
+    if as_json:
+        _print_json(sweep.as_json())
+    else:
+        show_sweep(sweep, resolved)
+    for lost in sweep.lost:
+        print(f"merchantbench: lost: {lost}", file=sys.stderr)
+    if sweep.interrupted:
+        return EXIT_INTERRUPTED
+    return 0 if sweep.valid else EXIT_INVALID
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds named on the command line.
+
+    Args:
+        text: ``dev``, ``eval``, or numbers and ranges separated by commas, such as ``1-6`` or ``1,5,9``.
+
+    Returns:
+        The seeds in the order given.
+
+    Raises:
+        UserError: The text names no seeds.
+    """
+    if text in SEED_SETS:
+        return list(SEED_SETS[text])
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
+        if found is None:
+            raise UserError(f"--seeds must be dev, eval, a range like 1-6 or a list like 1,5,9, not {text!r}")
+        low, high = int(found[1]), int(found[2] or found[1])
+        if not low <= high <= LARGEST_SEED or high - low >= MOST_SEEDS:
+            raise UserError(
+                f"--seeds: {part.strip()} must rise, hold at most {MOST_SEEDS} seeds, up to {LARGEST_SEED}"
+            )
+        seeds += range(low, high + 1)
+    return seeds
 
 
 # -- scenario ------------------------------------------------------------------------------------------

@@ -13,11 +13,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from merchantbench_gym.scenario import DEV_SEEDS, EVAL_SEEDS
+
 if TYPE_CHECKING:
     from merchantbench_gym.baselines.runner import OnTurn
+    from merchantbench_gym.evaluation.sweep import OnRun, Run, Sweep
     from merchantbench_gym.scenario import Scenario
 
 UNKNOWN = "n/a"
+WIDE = 110
 GOOD, BAD, DIM = "green", "red", "dim"
 
 
@@ -58,6 +62,38 @@ def show_progress(days: int, *, enabled: bool) -> Iterator[OnTurn | None]:
 
     with progress:
         yield on_turn
+
+
+@contextmanager
+def show_runs(*, enabled: bool) -> Iterator[OnRun | None]:
+    """Show on standard error how many runs of a sweep have ended, and the last one.
+
+    Args:
+        enabled: Whether to show anything; without a terminal nothing is shown either way.
+
+    Yields:
+        The callback for the sweep, None if nothing is shown.
+    """
+    console = Console(stderr=True)
+    if not enabled or not console.is_terminal:
+        yield None
+        return
+    progress = Progress(
+        TextColumn("run {task.completed:.0f} of {task.total:.0f}"),
+        BarColumn(),
+        TextColumn("{task.fields[last]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+    task = progress.add_task("", total=None, last="")
+
+    def on_run(run: Run, record: Mapping[str, Any], total: int) -> None:
+        score = _money(record["score"]) if record["valid"] else record["reason"]
+        progress.update(task, advance=1, total=total, last=f"{run}: {score}")
+
+    with progress:
+        yield on_run
 
 
 @contextmanager
@@ -155,6 +191,98 @@ def _footer(record: Mapping[str, Any], scenario: Scenario) -> Text:
     calls = sum(record["calls"]["by_tool"].values())
     lines = f"{calls:,} tool calls in {record['wall_s']:.1f} s of wall time\nscenario hash {scenario.hash}"
     return Text(lines, style=DIM)
+
+
+def show_sweep(sweep: Sweep, scenario: Scenario) -> None:
+    """Print the table of a sweep, the differences to the rule-based merchant, and what to make of them."""
+    from merchantbench_gym.evaluation.published import NOT_COMPARABLE, PUBLISHED, PUBLISHED_DAYS
+
+    console = Console(highlight=False)
+    # Beyond a terminal there is room for everything.
+    wide = not console.is_terminal or console.width >= WIDE
+    if not console.is_terminal:
+        console.width = WIDE
+    rows = sweep.table
+    seeds = [record["seed"] for record in sweep.records]
+    for group in dict.fromkeys(row["group"] for row in rows):
+        own = [row for row in rows if row["group"] == group]
+        heading = f"Final net assets on {scenario.name}, {_days(scenario.run.horizon_days)}"
+        console.print(Text(heading, style="bold"))
+        console.print(_sweep_table(own, wide))
+        console.print(Text(f"{_seeds(seeds)}; group {group}", style=DIM), "")
+    apart = sweep.differences()
+    if apart:
+        # As the title of so narrow a table it would be broken into lines.
+        console.print(Text(f"Difference to {apart[0]['against']} on the same seeds", style="bold"))
+        console.print(_difference_table(apart), "")
+    notes = []
+    if any(row["low"] is not None for row in rows):
+        notes.append("Intervals: 95 %, bootstrap over seeds.")
+    if any(not row["ranked"] for row in rows):
+        notes.append("* not ranked: it saw hidden state, or not all of its runs are valid.")
+    for record in sweep.records:
+        if not record["valid"]:
+            name = record["label"] or record["policy"]["name"]
+            notes.append(f"No valid result: {name}, seed {record['seed']}: {record['reason']}")
+    if scenario.run.horizon_days == PUBLISHED_DAYS:
+        figures = ", ".join(f"{name} {value}" for name, value in PUBLISHED.items())
+        notes.append(f"Published for the original benchmark, thousand RMB: {figures}. {NOT_COMPARABLE}")
+    for note in [*notes, f"scenario hash {scenario.hash}"]:
+        console.print(Text(note, style=DIM))
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Which seeds were played, and whether they are the reserved ones."""
+    distinct = sorted(set(seeds))
+    run = len(distinct) > 2 and distinct == list(range(distinct[0], distinct[-1] + 1))
+    text = f"{distinct[0]}–{distinct[-1]}" if run else ", ".join(map(str, distinct))
+    splits = [name for name, own in (("dev", DEV_SEEDS), ("eval", EVAL_SEEDS)) if set(distinct) & set(own)]
+    return f"seeds {text}" + (f" (split: {', '.join(splits)})" if splits else "")
+
+
+def _sweep_table(rows: Sequence[Mapping[str, Any]], wide: bool) -> Table:
+    table = Table(box=None)
+    table.add_column("policy", style="bold")
+    columns = ["runs", "mean", "95 % interval", "median", "min", "max", "std", "survived", "SWR"]
+    costs = any(row["mean_cost_micro_usd"] is not None for row in rows)
+    columns = [name for name in columns if wide or name not in ("median", "min", "max", "std")]
+    for name in [*columns, *(["cost, USD"] if costs else [])]:
+        table.add_column(name, justify="right", header_style=DIM, no_wrap=True)
+    for row in rows:
+        cells = {
+            "runs": f"{row['n_valid']}/{row['n']}" if row["n_valid"] < row["n"] else str(row["n"]),
+            "mean": _whole(row["mean"]),
+            "95 % interval": _interval(row),
+            "median": _whole(row["median"]),
+            "min": _whole(row["min"]),
+            "max": _whole(row["max"]),
+            "std": _whole(row["std"]),
+            "survived": _ratio(row["survival_rate"], ".0%"),
+            "SWR": _ratio(row["mean_swr"], ".3f"),
+        }
+        cost = row["mean_cost_micro_usd"]
+        more = [UNKNOWN if cost is None else f"{cost / 1e6:.2f}"] if costs else []
+        mark = "" if row["ranked"] else " *"
+        table.add_row(row["policy"] + mark, *(cells[name] for name in columns), *more)
+    return table
+
+
+def _difference_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None)
+    table.add_column("policy", style="bold")
+    for name in ("pairs", "mean", "95 % interval"):
+        table.add_column(name, justify="right", header_style=DIM, no_wrap=True)
+    for row in rows:
+        table.add_row(row["policy"], str(row["n"]), _whole(row["mean"], "+"), _interval(row, "+"))
+    return table
+
+
+def _whole(amount: float | None, sign: str = "") -> str:
+    return UNKNOWN if amount is None else f"{amount:{sign},.0f}"
+
+
+def _interval(row: Mapping[str, Any], sign: str = "") -> str:
+    return UNKNOWN if row["low"] is None else f"{_whole(row['low'], sign)} … {_whole(row['high'], sign)}"
 
 
 def show_bench(outcome: Mapping[str, Any]) -> None:

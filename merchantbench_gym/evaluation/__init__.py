@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from merchantbench_gym.evaluation.groups import differences, group_key, table
+from merchantbench_gym.evaluation.intervals import interval
 from merchantbench_gym.evaluation.record import result_record
+from merchantbench_gym.evaluation.sweep import Sweep, evaluate
 from merchantbench_gym.evaluation.swr import swr
 from merchantbench_gym.scenario import DEV_SEEDS, EVAL_SEEDS
 
-__all__ = ["DEV_SEEDS", "EVAL_SEEDS", "result_record", "swr"]
+__all__ = [
+    "DEV_SEEDS",
+    "EVAL_SEEDS",
+    "Sweep",
+    "differences",
+    "evaluate",
+    "group_key",
+    "interval",
+    "result_record",
+    "swr",
+    "table",
+]

@@ -88,8 +88,8 @@ class Privileged:
         ages = np.zeros(self.catalog.size, dtype=np.int64)
         for product, age, off in shelf.remembered(t):
             ages[product] = age - (t - off)
-        _, product, _, origin, _ = shelf.columns_by_product()
-        ages[product] = t - origin
+        _, products, _, origin, _ = shelf.columns_by_product()
+        ages[products] = t - origin
         return ages
 
     def price_factors(self, indices: Any, prices: Any) -> Floats:
