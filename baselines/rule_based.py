@@ -64,7 +64,7 @@ class RuleBasedPolicy(BasePolicy):
 
     def __init__(
         self,
-        mode: str = "random",
+        mode: str = "daily_report",
         *,
         selection_seed: int = 42,
         markup: float = 2.0,
@@ -72,7 +72,7 @@ class RuleBasedPolicy(BasePolicy):
         low_cash: float = 500.0,
         high_cash: float = 1000.0,
         cash_guard: bool | None = None,
-        stale_days: int = 7,
+        stale_days: int = 14,
         stale: bool | None = None,
         relist_after_days: int | None = 60,
         limits: str = "ladder",

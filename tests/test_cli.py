@@ -89,7 +89,7 @@ def test_a_run_without_orders_says_so(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_closed_shop_is_reported_with_its_day(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ("--set", "merchant.initial_cash=60", "--set", "merchant.initial_deposit=5", "--days", "60")
+    settings = ("--set", "fines.bad_review=10000", "--set", "fines.refund=10000", "--days", "60")
     assert run("run", *settings) == 0
     assert "shop closed on day" in capsys.readouterr().out
 

@@ -15,7 +15,7 @@ Actions = list[list[dict[str, Any]]]
 
 
 def started(shop: Any, **settings: Any) -> RuleBasedPolicy:
-    policy = RuleBasedPolicy(**settings)
+    policy = RuleBasedPolicy(**{"mode": "random", **settings})
     policy.reset(shop.seat(), seed=1)
     return policy
 
@@ -206,7 +206,7 @@ def test_stale_rule_is_off_unless_asked_for(shop: Any) -> None:
     shop.play_window(started(shop))
     assert {"P00001", "P00002", "P00003"} <= set(shop.shelf)
     shop.window = -1
-    actions = shop.play_window(started(shop, stale=True))
+    actions = shop.play_window(started(shop, stale=True, stale_days=7))
     assert calls(actions, "delist_product") == [
         {"items": [{"product_id": "P00002"}, {"product_id": "P00003"}]}
     ]
@@ -215,7 +215,7 @@ def test_stale_rule_is_off_unless_asked_for(shop: Any) -> None:
 
 def test_stale_rule_acts_in_the_first_window_of_a_day_only(shop: Any) -> None:
     shop.put("P00001", 10.0)
-    policy = started(shop, stale=True)
+    policy = started(shop, stale=True, stale_days=7)
     shop.play_window(policy)
     shop.idle_days["P00001"] = 7
     assert not calls(shop.play_window(policy), "delist_product")

@@ -257,7 +257,7 @@ def test_no_report_no_queries(shop: Any) -> None:
 def test_stale_rule_is_on(shop: Any) -> None:
     shop.put("P00001", 10)
     shop.put("P00002", 10)
-    shop.idle_days.update({"P00001": 6, "P00002": 7})
+    shop.idle_days.update({"P00001": 13, "P00002": 14})
     actions = shop.play_window(started(shop))
     assert calls(actions, "delist_product") == [{"items": [{"product_id": "P00002"}]}]
     shop.put("P00002", 10)
