@@ -21,6 +21,7 @@ from merchantbench_gym.market import MarketError
 from merchantbench_gym.scenario import ScenarioError
 from merchantbench_gym.session import TurnRefused
 from merchantbench_gym.tools.calls import normalise
+from merchantbench_gym.tools.registry import tool
 
 TERMS = ("gross", "refunds", "fines", "fees", "other")
 # A shop that sells far below cost, with hardly any money, closes within days; an idle one does not.
@@ -519,6 +520,70 @@ def test_copies_of_the_agent_by_agent_form(way: str) -> None:
             one.step(None if log[-1][1][2] else END)
     assert len(seen[0]) > 10
     np.testing.assert_equal(seen[0], seen[1])
+
+
+@pytest.mark.parametrize("way", list(COPIES))
+def test_copies_have_samples_of_their_own(way: str) -> None:
+    market = MarketplaceEnv("smoke", merchants=2)
+    market.action_space("merchant_0").seed(5)
+    twin = COPIES[way](market)
+    samples = [[one.action_space("merchant_0").sample() for _ in range(5)] for one in (market, twin)]
+    assert samples[0] == samples[1]
+    assert market.action_space("merchant_0") is not twin.action_space("merchant_0")
+
+
+# Providers
+
+
+class Knocks:
+    """One tool that counts per merchant, and a ban on another in window 1."""
+
+    def __init__(self, counts: dict[int, int]) -> None:
+        self.counts = counts
+
+    @property
+    def tools(self) -> list[Any]:
+        return [tool(kind="WRITE", examples=[{}])(self.knock)]
+
+    def knock(self, ctx: Any) -> dict[str, Any]:
+        """Count the knocks."""
+        self.counts[ctx.merchant] = self.counts.get(ctx.merchant, 0) + 1
+        return {"count": self.counts[ctx.merchant]}
+
+    def denied(self, window: int) -> tuple[str, ...]:
+        return ("query_balance",) if window == 1 else ()
+
+    def snapshot(self) -> bytes:
+        return json.dumps(sorted(self.counts.items())).encode()
+
+    def restore(self, data: bytes) -> None:
+        self.counts = dict(json.loads(data))
+
+    def clone(self) -> Knocks:
+        return Knocks(dict(self.counts))
+
+
+def test_a_provider_serves_every_seat(market: MarketplaceEnv, call: Any) -> None:
+    market.add_provider(Knocks({}))
+    for _ in range(2):  # every episode starts afresh
+        market.reset(seed=1)
+        assert all("knock" in market.action_space(agent).tools for agent in market.agents)
+        market.step({"merchant_0": call("knock")})
+        twin = market.clone()
+        for one in (market, twin):
+            results = one.step(dict.fromkeys(one.agents, call("knock")))[0]
+            counts = [json.loads(seen["tool_results"][0]["content"])["count"] for seen in results.values()]
+            assert counts == [2, 1, 1]
+
+
+def test_samples_of_every_seat_follow_what_a_provider_denies(market: MarketplaceEnv) -> None:
+    market.add_provider(Knocks({}))
+    market.reset(seed=1)
+    offered = []
+    for _ in range(3):
+        offered.append({"query_balance" in market.action_space(agent).tools for agent in market.agents})
+        market.step(dict.fromkeys(market.agents, END))
+    assert offered == [{True}, {False}, {True}]
 
 
 # Pictures

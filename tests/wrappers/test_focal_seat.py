@@ -243,13 +243,14 @@ def test_copies_continue_identically(way: str) -> None:
     env.step(listing(120.0))
     for _ in range(5):
         env.step(END)
-    env.step(QUERY)
+    last = env.step(named(QUERY, "mine"))
     if way == "restore":
         twin = make()
         twin.restore(env.snapshot())
     else:
         twin = WAYS[way](env)
     np.testing.assert_equal(twin.observe(), env.observe())
+    np.testing.assert_equal(twin.step(named(QUERY, "mine")), last)
     np.testing.assert_equal([twin.step(END) for _ in range(6)], [env.step(END) for _ in range(6)])
     assert twin.snapshot() == env.snapshot()
     twin.action_space.seed(1)
