@@ -257,6 +257,20 @@ def test_copies_continue_identically(way: str) -> None:
     assert twin.action_space.sample()
 
 
+def test_a_paid_turn_can_be_repeated_after_a_restore() -> None:
+    env = make()
+    env.reset(seed=1)
+    env.step(listing(120.0))
+    reward, number = 0.0, 0
+    while reward == 0.0:
+        number += 1
+        last = env.step(named(END, f"t{number}"))
+        reward = last[1]
+    twin = make()
+    twin.restore(env.snapshot())
+    np.testing.assert_equal(twin.step(named(END, f"t{number}")), last)
+
+
 def test_unfit_snapshots_change_nothing() -> None:
     env, other = make("merchant_0"), make("merchant_1")
     env.reset(seed=1)
