@@ -197,6 +197,22 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+# -- play ----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def play(
+    scenario: ScenarioOption = "default",
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the market.")] = 1,
+    days: DaysOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Run the store yourself, in the terminal."""
+    from merchantbench_gym.cli_play import play as play_run
+
+    play_run(_load(scenario, settings, days), seed)
+
+
 # -- evaluate ------------------------------------------------------------------------------------------
 
 

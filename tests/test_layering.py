@@ -32,8 +32,8 @@ FLOORS = (
 )
 # Neighbours on the ground floor without an arrow between them.
 STRANGERS = {("spaces", "scenario"), ("spaces", "market")}
-# Modules at the top of the package that belong to the room of another name.
-ROOM_OF = {"bench": "cli", "cli_report": "cli", "scenario_rules": "scenario", "scenario_sections": "scenario"}
+# Modules at the top of the package whose first word is not the name of their room.
+ROOM_OF = {"bench": "cli"}
 
 HEAVY = {"pettingzoo", "openai", "matplotlib", "typer", "rich"}
 THIRD_PARTY = {
@@ -79,7 +79,8 @@ MODULES = modules()
 def room(module: str) -> str:
     """The room of a module of the package, "" for the package itself."""
     first = module.removeprefix(PACKAGE).lstrip(".").partition(".")[0]
-    return ROOM_OF.get(first, first)
+    word = first.partition("_")[0]
+    return ROOM_OF.get(word, word)
 
 
 def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
