@@ -39,6 +39,12 @@ def first_turn(env: Any, seed: int = 1) -> tuple[World, dict[str, list[dict[str,
     return privileged_view(env).world, items
 
 
+def listings(world: World, items: dict[str, list[dict[str, Any]]]) -> dict[int, int]:
+    """Products that are to be listed, and their prices in cents."""
+    pairs = [(world.catalog.product_index(i["product_id"]), i["sale_price"]) for i in items["list_product"]]
+    return {product: round(100 * price) for product, price in pairs if product is not None}
+
+
 # -- who may use it ------------------------------------------------------------------------------------
 
 
@@ -110,20 +116,14 @@ def best_listings(world: World, shadow: float = 0.0) -> dict[int, tuple[float, i
 def test_a_rich_merchant_lists_the_best_values() -> None:
     env = make(merchant={"initial_cash": 1_000_000, "max_listings": 40})
     world, items = first_turn(env, seed=4)
-    listed = {
-        world.catalog.product_index(i["product_id"]): round(100 * i["sale_price"])
-        for i in items["list_product"]
-    }
+    listed = listings(world, items)
     assert listed == {product: price for product, (_, price) in best_listings(world).items()}
     assert set(items) == {"list_product"}
 
 
 def test_cash_is_charged_just_enough_to_pay_for_two_days() -> None:
     world, items = first_turn(make(merchant={"initial_cash": 400}), seed=2)
-    listed = {
-        world.catalog.product_index(i["product_id"]): round(100 * i["sale_price"])
-        for i in items["list_product"]
-    }
+    listed = listings(world, items)
     limit = 0.8 * world.accounts(0).balance
 
     def outlay(prices: dict[int, int]) -> float:

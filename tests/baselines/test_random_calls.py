@@ -56,7 +56,7 @@ def month() -> tuple[Diary, Any]:
 
 
 def test_windows_have_up_to_three_turns_and_an_end_of_their_own(month: tuple[Diary, Any]) -> None:
-    lengths = Counter()
+    lengths: Counter[int] = Counter()
     for turns in month[0].windows.values():
         *calling, last = turns
         lengths[len(calling)] += 1
@@ -76,7 +76,7 @@ def test_no_call_is_malformed(month: tuple[Diary, Any]) -> None:
 
 def test_ids_come_from_results_and_prices_from_supplier_prices(month: tuple[Diary, Any]) -> None:
     diary = month[0]
-    sizes = Counter()
+    sizes: Counter[int] = Counter()
     for call in (call for turns in diary.windows.values() for action in turns for call in action):
         items = call["arguments"].get("items", [])
         ids = [call["arguments"].get(key) for key in ("product_id", "supplier_id", "order_id")]

@@ -135,7 +135,12 @@ def test_splits_are_labelled() -> None:
 def test_nonsense_is_refused_before_anything_is_played(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    arguments = {"policies": ["passive"], "scenario": DAY, "seeds": [1], "out": tmp_path / "out"} | change
+    arguments: dict[str, Any] = {
+        "policies": ["passive"],
+        "scenario": DAY,
+        "seeds": [1],
+        "out": tmp_path / "out",
+    } | change
     with pytest.raises(ValueError, match=message):
         evaluate(**arguments)
     assert not (tmp_path / "out").exists()
