@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +65,7 @@ class WorldReads:
     _full: dict[int, int]
     _empty_at_start: frozenset[int]
     _view: CatalogView | None
+    _past: CatalogView | None
     _supply: builtins.list[ShelfSupply | None]
     _shelf_views: builtins.list[tuple[int, ShelfView] | None]
 
@@ -381,10 +382,21 @@ class WorldReads:
     def products_at(self, indices: Any, hour: int) -> ProductView:
         """Public state of products that timelines give for a past hour; ``stock`` is None.
 
+        Args:
+            indices: Product indices, or None for the whole catalog, which is cheapest for rising hours.
+            hour: The hour.
+
         Raises:
             MarketError: The hour has not run yet.
         """
         self._passed(hour)
+        if indices is None:
+            past = self._past
+            if past is None or past.hour > hour:
+                past = self._past = CatalogView(self.timelines, hour)
+            past.forward(hour)
+            index = np.arange(self.catalog.size)
+            return ProductView(index, past.price.copy(), past.listed.copy(), past.ship_hours.copy(), None)
         index = self._indices(indices)
         supply = self.timelines.at(index, hour)
         return ProductView(index, supply.price, supply.listed, supply.ship_hours, None)
@@ -398,6 +410,18 @@ class WorldReads:
         self._passed(b)
         return self.timelines.events(self._indices(indices), a, b)
 
+    def supplier_event_counts(self, a: int, b: int) -> Ints:
+        """Numbers of supplier events of all products in hours a < t <= b.
+
+        Returns:
+            int64 array of shape (categories, kinds), kinds in the order of `supply.CHANGE_KINDS`.
+
+        Raises:
+            MarketError: Hour b has not run yet.
+        """
+        self._passed(b)
+        return self.timelines.changes.count(self.catalog.category, len(self.catalog.categories), a, b)
+
     def potential(self, indices: Any, day: int) -> float:
         """Expected market orders of a set of products on a completed public day at reference prices.
 
@@ -408,6 +432,14 @@ class WorldReads:
             raise MarketError(f"day {day} is not completed")
         curves = self.catalog.curves(self._indices(indices), day - 1 + self.rules.curve_offset_days)
         return float(curves.sum() * self.rules.scale)
+
+    def potentials(self, groups: Sequence[Ints], day: int) -> tuple[float, ...]:
+        """`potential` of several sets of products, all sets together large."""
+        if day < 1 or 24 * day - 1 > self.t:
+            raise MarketError(f"day {day} is not completed")
+        every = np.arange(self.catalog.size)
+        curves = self.catalog.curves(every, day - 1 + self.rules.curve_offset_days)
+        return tuple(float(curves[group].sum() * self.rules.scale) for group in groups)
 
     def _passed(self, hour: int) -> None:
         if not 0 <= hour <= self.t:

@@ -23,6 +23,18 @@ EVENT_TYPES: tuple[tuple[str, str], ...] = (
 )
 """Event names at the start and at the end of a disturbance, by process."""
 
+CHANGE_KINDS: tuple[str, ...] = (
+    "price_up",
+    "price_down",
+    "price_recovered",
+    "supplier_delisted",
+    "supplier_relisted",
+    "shipping_slowed",
+    "shipping_recovered",
+)
+"""Events as they are counted: a price change goes by its direction."""
+
+_NO_EVENT = len(CHANGE_KINDS)
 _CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELINE)
 _BLOCK = 8
 _MAX_LINES = 8192
@@ -304,8 +316,10 @@ class _Changes:
     def __init__(self, timelines: Timelines) -> None:
         catalog, cover = timelines.catalog, timelines.cover
         self.offsets: list[list[int]] = []
-        self.products: list[Ints] = []
-        self.values: list[Ints] = []
+        self.products: list[NDArray[np.int32]] = []
+        self.values: list[NDArray[np.int32]] = []
+        # Index in CHANGE_KINDS, or _NO_EVENT where a disturbance is none because nothing becomes different.
+        self.kinds: list[NDArray[np.int8]] = []
         bases = (catalog.base_price, None, catalog.ship_hours)
         for process, base in enumerate(bases):
             bounds = timelines.bounds[:, process]
@@ -313,19 +327,48 @@ class _Changes:
             t = bounds[product, column]
             order = np.argsort(t.astype(np.uint16) if cover < 65536 else t, kind="stable")
             product, column, t = product[order], column[order], t[order]
+            ends = column & 1
+            start, end = EVENT_TYPES[process]
+            start = "price_up" if process == PRICE else start
+            kind = np.where(ends, CHANGE_KINDS.index(end), CHANGE_KINDS.index(start))
             if base is None:
-                value = (column & 1).astype(np.int64)
+                value = ends
             else:
+                normal = base[product]
                 disturbed = timelines.values[product, process >> 1, column >> 1]
-                value = np.where(column & 1, base[product], disturbed)
+                value = np.where(ends, normal, disturbed)
+                if process == PRICE:
+                    kind[(ends == 0) & (disturbed < normal)] = CHANGE_KINDS.index("price_down")
+                kind[disturbed == normal] = _NO_EVENT
             self.offsets.append(np.searchsorted(t, np.arange(cover + 2)).tolist())
-            self.products.append(product)
-            self.values.append(value)
+            self.products.append(product.astype(np.int32))
+            self.values.append(value.astype(np.int32))
+            self.kinds.append(kind.astype(np.int8))
 
     def between(self, process: int, after: int, until: int) -> slice:
         """Positions of the changes of a process in hours after < t <= until."""
         offsets = self.offsets[process]
         return slice(offsets[after + 1], offsets[until + 1])
+
+    def count(self, group: Ints, groups: int, after: int, until: int) -> Ints:
+        """Number of events in hours after < t <= until.
+
+        Args:
+            group: Group of each product, 0 to ``groups - 1``, shape (products,).
+            groups: Number of groups.
+            after: Hour before the first one.
+            until: Last hour, covered.
+
+        Returns:
+            int64 array of shape (groups, len(CHANGE_KINDS)).
+        """
+        width = _NO_EVENT + 1
+        counts: Ints = np.zeros(groups * width, dtype=np.int64)
+        for process in range(len(EVENT_TYPES)):
+            span = self.between(process, after, until)
+            place = group[self.products[process][span]] * width + self.kinds[process][span]
+            counts += np.bincount(place, minlength=len(counts))
+        return counts.reshape(groups, width)[:, :_NO_EVENT]
 
 
 class CatalogView:

@@ -93,6 +93,7 @@ class World(WorldReads):
         self._full: dict[int, int] = {}
         self._empty_at_start = frozenset((self.catalog.initial_stock == 0).nonzero()[0].tolist())
         self._view: CatalogView | None = None
+        self._past: CatalogView | None = None
         self._supply: list[ShelfSupply | None] = [None] * merchants
         self._shelf_views: list[tuple[int, ShelfView] | None] = [None] * merchants
         self._contention_key = draws.draw(self._seeds.order, draws.CONTENTION)
@@ -397,7 +398,7 @@ class World(WorldReads):
         other = World.__new__(World)
         other.__dict__.update(self.__dict__)
         other._stock, other._full = self._stock.copy(), {}
-        other._view = None
+        other._view = other._past = None
         other._supply = [None if s is None else s.copy() for s in self._supply]
         other._shelf_views = self._shelf_views.copy()
         other._merchants = [m.clone() for m in self._merchants]

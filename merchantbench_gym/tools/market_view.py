@@ -94,7 +94,7 @@ class MarketView:
         world = self._world
 
         def units() -> tuple[float, ...]:
-            return tuple(world.potential(members, day) for members in self.catalog.category_members)
+            return world.potentials(self.catalog.category_members, day)
 
         if day > self.completed_days:
             # A world that shares the catalog may be ahead of this one and have left the day in the cache.
@@ -141,8 +141,16 @@ class MarketView:
 
     def offers_at(self, hour: int) -> PastOffers:
         """Supplier price and availability of all products at an hour that has run."""
-        past = self._world.products_at(self.catalog.all_products, hour)
+        past = self._world.products_at(None, hour)
         return PastOffers(past.price, past.listed)
+
+    def event_counts(self, after: int, until: int) -> IntArray:
+        """Numbers of supplier changes of all products in hours ``after + 1`` to ``until``, which have run.
+
+        Returns:
+            One row per category, one column per kind in the order of `CHANGE_KINDS`.
+        """
+        return self._world.supplier_event_counts(after, until)
 
     def per_run(self, key: Hashable, build: Callable[[], T]) -> T:
         """A value made once for all merchants of equal runs.

@@ -91,6 +91,7 @@ class Phrases:
         members: Products that carry the phrases: those of the first one ascending, then those of the next,
             shape (k,).
         group: Index of the phrase of each member, shape (k,).
+        alphabetical: Place of each phrase in alphabetical order, shape (phrases,).
     """
 
     def __init__(self, names: Sequence[str], categories: Iterable[str]) -> None:
@@ -109,8 +110,11 @@ class Phrases:
         self.members: IntArray = np.concatenate([empty, *(carriers[text] for text in self.texts)])
         self.group: IntArray = np.repeat(np.arange(len(self.texts)), sizes)
         self._bounds: list[int] = np.cumsum([0, *sizes]).tolist()
-        for array in (self.members, self.group):
+        by_text = sorted(range(len(self.texts)), key=self.texts.__getitem__)
+        self.alphabetical: IntArray = np.argsort(np.array(by_text, np.int64))
+        for array in (self.members, self.group, self.alphabetical):
             array.flags.writeable = False
+        self._inside: dict[int, tuple[IntArray, IntArray]] = {}
 
     def __len__(self) -> int:
         """Number of phrases."""
@@ -119,6 +123,19 @@ class Phrases:
     def carriers(self, phrase: int) -> IntArray:
         """Products that carry a phrase, ascending."""
         return self.members[self._bounds[phrase] : self._bounds[phrase + 1]]
+
+    def inside(self, category: int, categories: IntArray) -> tuple[IntArray, IntArray]:
+        """`members` and `group` of one category.
+
+        Args:
+            category: The category.
+            categories: Category of each product.
+        """
+        found = self._inside.get(category)
+        if found is None:
+            here = categories[self.members] == category
+            found = self._inside[category] = self.members[here], self.group[here]
+        return found
 
     def near_duplicates(self, one: int, other: int) -> bool:
         """Whether two phrases are about the same products under almost the same words."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +11,6 @@ import numpy.typing as npt
 from merchantbench_gym.market.calendar import date_of, day_of, stamp
 from merchantbench_gym.tools.market import change_percent
 from merchantbench_gym.tools.numbers import amount, half_even
-from merchantbench_gym.tools.observation import event_type
 from merchantbench_gym.tools.phrases import MIN_CARRIERS, phrases_of
 from merchantbench_gym.tools.registry import tool
 from merchantbench_gym.tools.report_words import REPORT_WORDS
@@ -33,17 +31,6 @@ MEAN_DAYS = 7
 MARKED_CHANGE = 5.0
 KEYWORD_CATEGORIES = 3
 KEYWORDS_PER_CATEGORY = 3
-
-EVENTS = (
-    "price_up",
-    "price_down",
-    "price_recovered",
-    "supplier_delisted",
-    "supplier_relisted",
-    "shipping_slowed",
-    "shipping_recovered",
-)
-"""Supplier events in the order of the report's columns."""
 
 
 @tool(kind="READ", examples=[{}])
@@ -169,21 +156,22 @@ def _keywords(view: MerchantView, past: PastOffers, rows: Sequence[Row]) -> list
     """Phrases that some, but not most offers of the fastest growing categories carry."""
     catalog = view.catalog
     phrases = phrases_of(catalog)
-    # Ratings are shown with two decimals, so they are exact as integers.
-    ratings = np.rint(catalog.historical_rating * 100).astype(np.int64)
     cells = []
     for row in rows[:KEYWORD_CATEGORIES]:
         inside = np.zeros(catalog.size, np.bool_)
         inside[row.offers] = True
-        here = inside[phrases.members]
-        members, group = phrases.members[here], phrases.group[here]
+        members, group = phrases.inside(catalog.categories.index(row.name), catalog.category)
+        here = inside[members]
+        members, group = members[here], group[here]
         counts = np.bincount(group, minlength=len(phrases))
         fitting = np.flatnonzero((counts >= MIN_CARRIERS) & (2 * counts <= len(row.offers)))
-        sums = np.zeros(len(phrases), np.int64)
-        np.add.at(sums, group, ratings[members])
-        mean = {int(p): int(half_even(sums[p], int(counts[p]))) for p in fitting}
-        ranked = sorted(mean, key=lambda p: (counts[p], -mean[p], phrases.texts[p]))
-        for phrase in phrases.pick(ranked, KEYWORDS_PER_CATEGORY):
+        # Ratings are shown with two decimals, so they and their sums are exact as integers.
+        ratings = np.rint(catalog.historical_rating[members] * 100)
+        sums = np.bincount(group, ratings, len(phrases))[fitting].astype(np.int64)
+        means = half_even(sums, counts[fitting])
+        order = np.lexsort((phrases.alphabetical[fitting], -means, counts[fitting]))
+        mean = dict(zip(fitting.tolist(), means.tolist(), strict=True))
+        for phrase in phrases.pick(fitting[order].tolist(), KEYWORDS_PER_CATEGORY):
             carriers = phrases.carriers(phrase)
             price = _median(past.price[carriers[inside[carriers]]])
             assert price is not None
@@ -194,15 +182,13 @@ def _keywords(view: MerchantView, past: PastOffers, rows: Sequence[Row]) -> list
 
 
 def _events(view: MerchantView, cut_off: int) -> list[list[str]]:
-    """Numbers of supplier events on the day that ends with an hour, by category, without empty rows."""
-    catalog = view.catalog
-    counts: dict[int, Counter[str]] = {}
-    for event in view.supplier_events(catalog.all_products.tolist(), cut_off - 24, cut_off):
-        counts.setdefault(int(catalog.category[event.product]), Counter())[event_type(event)] += 1
-    return sorted(
-        [catalog.categories[category], *(str(of[event]) for event in EVENTS)]
-        for category, of in counts.items()
-    )
+    """Numbers of supplier events on the day that ends with an hour, by category, without empty rows.
+
+    Kinds of events are columns in the order of `CHANGE_KINDS`.
+    """
+    counts = view.event_counts(cut_off - 24, cut_off).tolist()
+    rows = zip(view.catalog.categories, counts, strict=True)
+    return sorted([category, *map(str, of_kind)] for category, of_kind in rows if any(of_kind))
 
 
 def _median(cents: IntArray) -> int | None:

@@ -60,6 +60,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "completed_days",
         "delist_item",
         "end_reason",
+        "event_counts",
         "figures",
         "final_hour",
         "group_units",
