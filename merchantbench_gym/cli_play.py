@@ -312,7 +312,7 @@ def _parameter(schema: Mapping[str, Any], *, needed: bool) -> str:
     notes += (
         [f"{json.dumps(schema['default'])} if left out"] if schema.get("default") not in (None, "") else []
     )
-    return schema["description"] + (f" ({'; '.join(notes)})" if notes else "")
+    return str(schema["description"]) + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _typed(name: str, arguments: Mapping[str, Any]) -> str:
@@ -334,7 +334,8 @@ def play(scenario: Scenario, seed: int) -> None:
     from merchantbench_gym.cli_report import show_record
     from merchantbench_gym.evaluation import result_record
 
-    console = Console(highlight=False)
+    # Names of products and "end [N]" are no markup.
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDE
     env: Any = gymnasium.make("MerchantBench-v0", scenario=scenario, disable_env_checker=True)

@@ -41,12 +41,22 @@ HEADINGS = {
     "expected_delivery_time": "expected",
     "total_penalty": "fines",
     "profit_finalized": "final",
+    "current_sale_price": "sell at",
+    "current_supplier_price": "buy at",
+    "current_gross_margin_rate": "margin",
+    "late_count": "late",
+    "stockout_count": "stockout",
+    "insufficient_balance_count": "unpaid",
+    "refund_count": "refund",
+    "only_refund_count": "refund only",
+    "bad_review_count": "bad review",
 }
 # Dropped from the left until a table fits the screen.
 DROPPED = (
     *("supplier_name", "product_name", "supplier_age_years", "realized_cost", "realized_revenue"),
     *("listing_rating", "supplier_id", "day_from", "day_to", "logistics_hours", "supplier_logistics_hours"),
     *("category", "delivered_time", "profit_finalized", "status_age_hours", "cum_gross_profit"),
+    *("listing_age_days", "fees"),
     *("supplier_ship_hours", "insufficient_balance_count", "only_refund_count", "bad_review_count"),
     *("refund_count", "stockout_count", "late_count", "gross_profit", "failed_orders", "net_assets"),
     *("previous_status", "supplier_available", "expected_delivery_time", "order_time", "cost"),
@@ -55,7 +65,7 @@ DROPPED = (
 ASKED = ("query", "sort_by", "mode", "window_days", "supplier_id", "level", "day_from", "day_to")
 PAGING = ("page", "page_size", "total_count", "has_next")
 NAMES = ("name", "product_name", "supplier_name")
-NAME_WIDTH = 24
+NAME_WIDTH, NARROWEST_NAME = 24, 12
 
 
 # -- the state of the store ----------------------------------------------------------------------------
@@ -67,13 +77,14 @@ def state(text: str) -> RenderableType:
     title, *notes = head.split("\n")
     parts: list[RenderableType] = [Text(title, style="bold"), *(Text(note, style="yellow") for note in notes)]
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style=DIM, max_width=26)
+    grid.add_column(style=DIM)
     grid.add_column()
     for block in blocks:
         for line in block.split("\n"):
             mark = "：" if "：" in line else ": "
             label, _, rest = line.partition(mark)
-            grid.add_row(label, Text(rest))
+            label, bracket, hours = label.partition(" (")
+            grid.add_row(label, Text(f"{hours.rstrip(')')}: {rest}" if bracket else rest))
     return Group(*parts, Padding(grid, (1, 0, 0, 2)))
 
 
@@ -106,8 +117,11 @@ def result(name: str, body: Mapping[str, Any], width: int) -> RenderableType:
     parts: list[RenderableType] = []
     if facts:
         parts.append(_facts(facts))
-    for key, part in tables.items():
-        parts += _table(key, part, width, body, alone=len(tables) == 1)
+    full = {key: part for key, part in tables.items() if part["rows"]}
+    for part in full.values():
+        parts += _table(part, width, body)
+    if tables and not full:
+        parts.append(Text("  nothing", style=DIM))
     return Group(*parts)
 
 
@@ -165,11 +179,7 @@ def _flat(label: str, part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from _flat(f"{label} {key}", inner)
 
 
-def _table(
-    key: str, part: Mapping[str, Any], width: int, body: Mapping[str, Any], *, alone: bool
-) -> list[RenderableType]:
-    if not part["rows"]:
-        return [Text("  nothing found" if alone else f"  no {_heading(key)}", style=DIM)]
+def _table(part: Mapping[str, Any], width: int, body: Mapping[str, Any]) -> list[RenderableType]:
     columns, dropped, name_width = _fitting(part, width)
     table = Table(box=None, header_style="bold", pad_edge=True)
     for column in columns:
@@ -209,8 +219,9 @@ def _fitting(part: Mapping[str, Any], width: int) -> tuple[list[str], list[str],
         if column in columns:
             columns.remove(column)
             dropped.append(column)
-    spare = max(0, width - sum(needed[name] for name in columns))
-    return columns, dropped, NAME_WIDTH + spare // max(1, sum(name in NAMES for name in columns))
+    spare = width - sum(needed[name] for name in columns)
+    names = max(1, sum(name in NAMES for name in columns))
+    return columns, dropped, max(NARROWEST_NAME, NAME_WIDTH + spare // names)
 
 
 def _rows(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
