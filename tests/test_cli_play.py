@@ -266,7 +266,7 @@ def test_it_is_the_run_an_agent_would_have(play: Any) -> None:
     env = gymnasium.make("MerchantBenchSmoke-v0")
     env.reset(seed=1)
     items = [{"product_id": f"P{i:05d}", "sale_price": p} for i, p in ((3, 99), (4, 120), (13, 70))]
-    done, info = False, {}
+    done, info = False, dict[str, Any]()
     action = [{"name": "list_product", "arguments": {"items": items}}]
     while not done:
         _, _, done, _, info = env.step(action)
