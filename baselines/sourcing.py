@@ -189,10 +189,10 @@ class ReportSourcing:
         if shelf is not None:
             # Where only the fact counts, days are kept coarsely, so that the state stays small.
             seen = day - day % 30 if self._relist_after_days is None else day
-            self._seen.update(dict.fromkeys(shelf, seen))
-            kept = [item for item in self._seen.items() if self._left_lately(item[1], day)]
-            kept.sort(key=lambda item: (-item[1], _number(item[0])))
-            self._seen = dict(kept[: self._memory])
+            self._seen = {**self._left_lately(day), **dict.fromkeys(shelf, seen)}
+            if len(self._seen) > self._memory:
+                kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
+                self._seen = dict(kept[: self._memory])
 
     def searches(self, wanted: bool, day: int, promise_hours: int) -> Action:
         """A search for each query of the report, and the best rated products, within the loosest limits."""
@@ -224,30 +224,31 @@ class ReportSourcing:
         if not self._searched:
             return None
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
-        ranked: dict[str, tuple[Any, ...]] = {}
+        known: set[str] = set()
+        ranked = []
         for hit, prefix in enumerate(("query-", "browse-")):
             for product, price, history, shop in results.rows(prefix, "items", *columns):
-                level = self._level(price, history, shop)
-                if level is not None:
-                    key = (level, hit, -history, -shop, _number(product))
-                    ranked.setdefault(product, (key, product, price))
-        return [[product, price] for _, product, price in sorted(ranked.values())]
-
-    def _level(self, price: float, history: float, shop: float) -> int | None:
-        """The first level of the ladder that a product satisfies."""
-        for level, (most, least) in enumerate(self._ladder):
-            if price <= most and min(history, shop) >= least:
-                return level
-        return None
+                if product in known:
+                    continue
+                known.add(product)
+                for level, (most, least) in enumerate(self._ladder):
+                    if price <= most and history >= least and shop >= least:
+                        ranked.append((level, hit, -history, -shop, _number(product), product, price))
+                        break
+        ranked.sort()
+        return [[product, price] for *_, product, price in ranked]
 
     def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
         """The best products that are neither on the shelf nor have left it lately."""
-        taken = set(shelf)
-        taken.update(product for product, last in self._seen.items() if self._left_lately(last, day))
+        taken = {*shelf, *self._left_lately(day)}
         return [row for row in found if row[0] not in taken][:need]
 
-    def _left_lately(self, last_seen: int, day: int) -> bool:
-        return self._relist_after_days is None or day - last_seen < self._relist_after_days
+    def _left_lately(self, day: int) -> dict[str, int]:
+        """Products seen on the shelf so lately that they must not come back yet, with the last day."""
+        if self._relist_after_days is None:
+            return self._seen
+        since = day - self._relist_after_days
+        return {product: last for product, last in self._seen.items() if last > since}
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""

@@ -64,6 +64,11 @@ def accept_price(amount: int | float | Decimal, low_cents: int, high_cents: int)
     Raises:
         ValueError: If `amount` is NaN, infinite, a bool or no number.
     """
+    if type(amount) is float and abs(amount) < 1e9:
+        cents = round(amount * 100)
+        if cents / 100 == amount:
+            # The shortest decimal of this float has two decimals at most, so nothing is rounded.
+            return cents if low_cents <= cents <= high_cents else None
     exact = _decimal(amount) * 100
     return round(exact) if low_cents <= exact <= high_cents else None
 

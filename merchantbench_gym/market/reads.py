@@ -62,7 +62,7 @@ class WorldReads:
     timelines: Timelines
     _merchants: builtins.list[Merchant]
     _stock: dict[int, tuple[int, int]]
-    _full: dict[int, int]
+    _full: NDArray[np.bool_]
     _empty_at_start: frozenset[int]
     _view: CatalogView | None
     _past: CatalogView | None
@@ -320,17 +320,19 @@ class WorldReads:
     # --- market
 
     def _stock_of(self, indices: Ints) -> Ints:
-        if len(indices) > _FEW:
-            return self._stock_of_many(indices)
-        full, stock = self._full, []
-        for product in indices.tolist():
-            quantity = full.get(product)
-            if quantity is None:
-                line = self.timelines.line(product)
-                quantity = self._stock_at(product, line, self.t)
-                if quantity == line.max_stock:
-                    full[product] = quantity
-            stock.append(quantity)
+        quantity: Ints = self.catalog.max_stock[indices]
+        # Most products are full nearly always.
+        places = np.flatnonzero(~self._full[indices])
+        if len(places):
+            unknown = indices[places]
+            found = self._stock_of_many(unknown) if len(unknown) > _FEW else self._stock_of_few(unknown)
+            self._full[unknown[found == quantity[places]]] = True
+            quantity[places] = found
+        return quantity
+
+    def _stock_of_few(self, indices: Ints) -> Ints:
+        line, t = self.timelines.line, self.t
+        stock = [self._stock_at(product, line(product), t) for product in indices.tolist()]
         return np.array(stock, dtype=np.int64)
 
     def _stock_of_many(self, indices: Ints) -> Ints:

@@ -76,7 +76,7 @@ def load(world: World, value: dict[str, Any]) -> None:
     ]
     world.t = value["t"]
     world._stock = {product: tuple(entry) for product, entry in value["stock"].items()}
-    world._full = {}
+    world._full = np.zeros_like(world._full)
     world._view = None
     world._supply = [None] * world.merchants
     world._shelf_views = [None] * world.merchants

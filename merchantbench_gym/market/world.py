@@ -89,8 +89,8 @@ class World(WorldReads):
         self.timelines.ensure(min(self.horizon, _COVER_AHEAD))
         self.journal: list[Posting] | None = [] if journal else None
         self._stock: dict[int, tuple[int, int]] = {}
-        # Stock of products seen at their ceiling and not bought since: a cache, never state.
-        self._full: dict[int, int] = {}
+        # Products seen at their ceiling and not bought since: a cache, never state.
+        self._full = np.zeros(self.catalog.size, dtype=np.bool_)
         self._empty_at_start = frozenset((self.catalog.initial_stock == 0).nonzero()[0].tolist())
         self._view: CatalogView | None = None
         self._past: CatalogView | None = None
@@ -246,7 +246,7 @@ class World(WorldReads):
                 m.procure(product, t, sale, cost, fee, ship, line, ordinal)
         if stock != before:
             self._stock[product] = (stock, t)
-            self._full.pop(product, None)
+            self._full[product] = False
         return violations
 
     # --- actions
@@ -397,7 +397,7 @@ class World(WorldReads):
         """An independent world in the same state; catalog, timelines and finished history are shared."""
         other = World.__new__(World)
         other.__dict__.update(self.__dict__)
-        other._stock, other._full = self._stock.copy(), {}
+        other._stock, other._full = self._stock.copy(), self._full.copy()
         other._view = other._past = None
         other._supply = [None if s is None else s.copy() for s in self._supply]
         other._shelf_views = self._shelf_views.copy()

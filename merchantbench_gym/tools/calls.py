@@ -400,6 +400,13 @@ class _Copier:
             self.problems.append({"path": path_text(path), "message": message})
 
     def copy(self, value: Any, path: Path) -> Any:
+        kind = type(value)
+        if kind is str and len(value) < 1000 and value.isascii():  # as the rest would, only sooner
+            self.size += 4 + len(value)
+            return value
+        if kind is float and math.isfinite(value):
+            self.size += 24
+            return value
         if isinstance(value, np.generic):
             value = value.item()
         self.size += 4

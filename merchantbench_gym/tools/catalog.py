@@ -9,9 +9,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
+from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, ToolError, echo, money
-from merchantbench_gym.tools.search import page_of, query_terms, text_index
+from merchantbench_gym.tools.search import page_of, query_terms, text_index, weight
 from merchantbench_gym.tools.view import FIXED_ORDERS
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ IntArray = npt.NDArray[np.int64]
 Stars = Annotated[float, Field(ge=0, le=5)]
 Hours = Annotated[int, Field(ge=0, le=100_000)]
 SortBy = Literal["relevance", "price_asc", "price_desc", "rating", "supplier_rating", "logistics_speed"]
+
+KEPT_CANDIDATES = 500_000  # products in kept answers, 8 bytes each
 
 PRODUCT_COLUMNS = (
     "product_id",
@@ -137,11 +140,10 @@ def search_products(
     if price_min is not None and price_max is not None and price_min > price_max:
         raise ToolError("invalid_range", "price_min must not exceed price_max", path="$.price_min")
     view, catalog = ctx.view, ctx.view.catalog
-    products = _candidates(catalog, query, sort_by)
-    keep = _unchanging(
-        catalog, products, category, supplier_rating_min, historical_rating_min, logistics_hours_max
+    facts = (category, supplier_rating_min, historical_rating_min, logistics_hours_max)
+    products = _kept_candidates(catalog).get(
+        (query, sort_by, *facts), lambda: _candidates(catalog, query, sort_by, *facts)
     )
-    products = products[keep]
     offers = view.offers()
     keep = offers.listed[products]
     if price_min is not None:
@@ -174,51 +176,59 @@ def search_products(
     }
 
 
-def _candidates(catalog: PublicCatalog, query: str, sort_by: str) -> IntArray:
-    """Products that match a query: in the wanted order where it never changes, else in any."""
-    fixed = sort_by in FIXED_ORDERS
-    if not query.strip():
-        return catalog.order(sort_by) if fixed else catalog.all_products
-    matches = text_index(catalog).matches(query_terms(query))
-    if fixed and sort_by != "relevance":
-        matches = matches[np.argsort(catalog.places(sort_by)[matches])]
-    return matches
+def _kept_candidates(catalog: PublicCatalog) -> Recent:
+    """Answers of `_candidates`, which depend on nothing that changes; one cache per catalog."""
+    kept = catalog.kept.get("candidates")
+    if kept is None:
+        kept = catalog.kept.setdefault("candidates", Recent(KEPT_CANDIDATES, weight))
+    assert isinstance(kept, Recent)
+    return kept
 
 
-def _delivery(view: MerchantView, products: IntArray) -> IntArray:
-    """Hours of shipping and logistics together."""
-    hours: IntArray = view.offers().ship_hours[products] + view.catalog.logistics_hours[products]
-    return hours
-
-
-def _unchanging(
+def _candidates(
     catalog: PublicCatalog,
-    products: IntArray,
+    query: str,
+    sort_by: str,
     category: str | None,
     supplier_rating_min: float | None,
     historical_rating_min: float | None,
     logistics_hours_max: int | None,
-) -> npt.NDArray[np.bool_] | slice:
-    """Which products pass the filters on facts that never change.
+) -> IntArray:
+    """Products that match a query and pass the filters on facts that never change.
+
+    Returns:
+        Product indices: in the wanted order where it never changes, else in any.
 
     Raises:
         ToolError: `not_found` for an unknown category.
     """
-    masks: list[npt.NDArray[np.bool_]] = []
+    fixed = sort_by in FIXED_ORDERS
+    if not query.strip():
+        products = catalog.order(sort_by) if fixed else catalog.all_products
+    else:
+        products = text_index(catalog).matches(query_terms(query))
+        if fixed and sort_by != "relevance":
+            products = products[np.argsort(catalog.places(sort_by)[products])]
     if category:
         if category not in catalog.categories:
             names = ", ".join(catalog.categories)
             raise ToolError(
                 "not_found", f'no category "{echo(category)}"; categories: {names}', path="$.category"
             )
-        masks.append(catalog.category[products] == catalog.categories.index(category))
+        products = products[catalog.category[products] == catalog.categories.index(category)]
     if supplier_rating_min is not None:
-        masks.append(catalog.shop_rating[catalog.supplier[products]] >= supplier_rating_min)
+        products = products[catalog.shop_rating[catalog.supplier[products]] >= supplier_rating_min]
     if historical_rating_min is not None:
-        masks.append(catalog.historical_rating[products] >= historical_rating_min)
+        products = products[catalog.historical_rating[products] >= historical_rating_min]
     if logistics_hours_max is not None:
-        masks.append(catalog.logistics_hours[products] <= logistics_hours_max)
-    return np.logical_and.reduce(masks) if masks else slice(None)
+        products = products[catalog.logistics_hours[products] <= logistics_hours_max]
+    return products
+
+
+def _delivery(view: MerchantView, products: IntArray) -> IntArray:
+    """Hours of shipping and logistics together."""
+    hours: IntArray = view.offers().ship_hours[products] + view.catalog.logistics_hours[products]
+    return hours
 
 
 @tool(kind="READ", examples=[{"product_id": "P00017"}])

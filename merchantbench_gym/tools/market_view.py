@@ -5,12 +5,12 @@ Market tools and reports know no other market data. Demand leaves only as a sum 
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from merchantbench_gym.tools.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -32,44 +32,6 @@ class PastOffers(NamedTuple):
 
     price: IntArray
     listed: npt.NDArray[np.bool_]
-
-
-class Recent:
-    """The values used last, by key: a cache that never grows beyond its capacity."""
-
-    def __init__(self, capacity: int) -> None:
-        """Make an empty cache.
-
-        Args:
-            capacity: Most values kept.
-        """
-        self._capacity = capacity
-        self._values: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Number of values kept."""
-        return len(self._values)
-
-    def get(self, key: Hashable, build: Callable[[], T]) -> T:
-        """The value of a key, built if it is not there.
-
-        Args:
-            key: Everything the value depends on.
-            build: Makes the value.
-        """
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                found: T = self._values[key]
-                return found
-        # Built outside the lock: a value may need others of the same cache.
-        value = build()
-        with self._lock:
-            self._values[key] = value
-            if len(self._values) > self._capacity:
-                self._values.popitem(last=False)
-        return value
 
 
 class MarketView:

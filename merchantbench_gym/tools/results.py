@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import lru_cache
 from typing import Any
 
 from merchantbench_gym.market.calendar import stamp
@@ -161,8 +162,13 @@ class ReadyTable:
 
     def text(self) -> str:
         """JSON text of the table, as `dumps` would give it for the plain one."""
-        columns, rows = _encode(list(self.columns)), ",".join(self.rows)
+        columns, rows = _columns_text(tuple(self.columns)), ",".join(self.rows)
         return f'{{"columns":{columns},"rows":[{rows}],"count":{len(self.rows)}}}'
+
+
+@lru_cache(maxsize=64)
+def _columns_text(columns: tuple[str, ...]) -> str:
+    return _encode(list(columns))
 
 
 def money(cents: int) -> float:

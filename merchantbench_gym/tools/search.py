@@ -12,11 +12,12 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from merchantbench_gym.tools.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ IntArray = npt.NDArray[np.int64]
 
 MAX_QUERY_TERMS = 32
 SCORE_DIGITS = 9
-KEPT_QUERIES = 32
+KEPT_MATCHES = 500_000  # products in kept answers, 8 bytes each
 # Han (with extensions and compatibility forms), Hiragana, Katakana.
 _CJK = (
     "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -75,6 +76,11 @@ def query_terms(text: str) -> list[str]:
     return list(terms)[:MAX_QUERY_TERMS]
 
 
+def weight(answer: IntArray) -> int:
+    """Weight of a kept answer: its products, and about as much as the rest of the entry takes."""
+    return 64 + len(answer)
+
+
 class TextIndex:
     """Full-text index over rows of texts."""
 
@@ -86,7 +92,7 @@ class TextIndex:
         """
         self.process = os.getpid()
         self._lock = threading.Lock()
-        self._answers: OrderedDict[tuple[str, ...], IntArray] = OrderedDict()
+        self._answers = Recent(KEPT_MATCHES, weight)
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._database.execute(
             "CREATE VIRTUAL TABLE texts USING fts5(product_id, name, category, supplier_name, content='', "
@@ -109,25 +115,18 @@ class TextIndex:
             Product indices, best score first, equal scores by index; read-only.
         """
         key = tuple(terms)
-        with self._lock:
-            if key in self._answers:
-                self._answers.move_to_end(key)
-                return self._answers[key]
-            answer = self._ask(key)
-            self._answers[key] = answer
-            if len(self._answers) > KEPT_QUERIES:
-                self._answers.popitem(last=False)
-            return answer
+        return self._answers.get(key, lambda: self._ask(key))
 
     def _ask(self, terms: tuple[str, ...]) -> IntArray:
         if not terms:
             return np.empty(0, np.int64)
         # Terms hold letters and digits only, so quoting is all they need.
         expression = " OR ".join(f'"{term}"' for term in terms)
-        found = self._database.execute(
-            "SELECT rowid, bm25(texts, 1.0, 1.0, 0.5, 0.5) FROM texts WHERE texts MATCH ? ORDER BY rowid",
-            (expression,),
-        ).fetchall()
+        with self._lock:
+            found = self._database.execute(
+                "SELECT rowid, bm25(texts, 1.0, 1.0, 0.5, 0.5) FROM texts WHERE texts MATCH ? ORDER BY rowid",
+                (expression,),
+            ).fetchall()
         products = np.fromiter((row[0] for row in found), np.int64, len(found))
         # FTS5 scores are negative, the best one lowest.
         scores = np.round(np.fromiter((row[1] for row in found), np.float64, len(found)), SCORE_DIGITS)

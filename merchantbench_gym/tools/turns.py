@@ -170,7 +170,7 @@ def call_record(outcome: dispatch.Outcome) -> dict[str, Any]:
         "id": call.id,
         "name": call.name,
         "kind": outcome.kind,
-        "arguments": call.raw[:MAX_RECORD_RAW] if call.arguments is None else copy.deepcopy(call.arguments),
+        "arguments": call.raw[:MAX_RECORD_RAW] if call.arguments is None else _fresh(call.arguments),
         "ok": not outcome.code,
         "code": outcome.code,
         "applied": outcome.applied,
@@ -178,6 +178,13 @@ def call_record(outcome: dispatch.Outcome) -> dict[str, Any]:
         "content": outcome.content,
         "fault": outcome.fault,
     }
+
+
+def _fresh(value: Any) -> Any:
+    """Copy plain JSON data."""
+    if type(value) is dict:
+        return {key: _fresh(item) for key, item in value.items()}
+    return [_fresh(item) for item in value] if type(value) is list else value
 
 
 # --- snapshots of a seat ---------------------------------------------------------------------------------

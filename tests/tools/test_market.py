@@ -11,7 +11,7 @@ from desk import Desk
 
 from merchantbench_gym.market.world import MarketError
 from merchantbench_gym.tools.market import trend
-from merchantbench_gym.tools.market_view import Recent
+from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.phrases import phrases_of
 from merchantbench_gym.tools.results import rounded
 
