@@ -24,6 +24,20 @@ Ints = NDArray[np.int64]
 _FEW = 128
 
 
+class DayHistory(NamedTuple):
+    """A merchant over its days, as columns.
+
+    Attributes:
+        t: Hours, shape (d,).
+        accounts: Balance, deposit, in transit and receivable in cents, shape (d, 4).
+        rating: Published ratings, shape (d,).
+    """
+
+    t: Ints
+    accounts: Ints
+    rating: NDArray[np.float64]
+
+
 class MarketError(Exception):
     """A call that no sequence of legal actions makes, e.g. an unknown merchant or a foreign snapshot."""
 
@@ -139,6 +153,15 @@ class WorldReads:
     def day_records(self, m: int) -> tuple[dict[str, Any], ...]:
         """Metrics rows stored at the end of every day and of the final hour."""
         return tuple(expand(record, self.rules) for record in self._merchant(m).records)
+
+    def day_history(self, m: int) -> DayHistory:
+        """Money and rating of a merchant at the end of every day and of the final hour, as fresh arrays."""
+        records = self._merchant(m).records
+        return DayHistory(
+            np.array([record[0] for record in records], dtype=np.int64),
+            np.array([record[3][:4] for record in records], dtype=np.int64).reshape(-1, 4),
+            np.array([record[7][0] for record in records], dtype=np.float64),
+        )
 
     def net_assets_at(self, m: int, days: Iterable[int]) -> builtins.list[int]:
         """Net assets of a merchant in cents at the end of public days, as of now for days not yet ended."""

@@ -194,6 +194,11 @@ def test_metrics_follow_from_orders(scenario: Scenario, seed: int, script: int) 
     assert [row["t"] for row in records[:-1]] == [24 * i + 23 for i in range(len(records) - 1)]
     assert records[-1]["t"] == market.final_hour(0)
     assert records[-1] == market.metrics(0)
+    columns = market.day_history(0)
+    assert columns.t.tolist() == [row["t"] for row in records]
+    assert columns.rating.tolist() == [row["rating"] for row in records]
+    names = ("balance", "deposit", "in_transit", "receivable")
+    assert columns.accounts.tolist() == [[row[name] for name in names] for row in records]
     assert set(METRICS_HIDDEN) < set(METRICS)
     assert set(METRICS_HIDDEN) == {
         name for name in METRICS if name.startswith(("fine_charged", "fine_waived", "lost"))
@@ -296,6 +301,11 @@ def test_a_seed_group_moves_its_own_draws_only(group: str) -> None:
     # Hazards belong to the catalog, so another catalog has other events, too.
     assert changed == ({"catalog", "supplier"} if group == "catalog" else {group})
     assert facts(**dict.fromkeys(GROUPS, 7)) == plain
+
+
+def test_a_store_without_a_day_has_an_empty_history() -> None:
+    columns = busy(4).day_history(0)
+    assert [column.shape for column in columns] == [(0,), (0, 4), (0,)]
 
 
 def test_demand_ends_with_the_horizon_and_the_drain_runs_on() -> None:
