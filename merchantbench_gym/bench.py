@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from merchantbench_gym import bench_tools
 from merchantbench_gym.baselines import RuleBasedPolicy, run_episode
 from merchantbench_gym.market import World, clear_caches
 from merchantbench_gym.scenario import Scenario, load_scenario
@@ -262,15 +263,17 @@ def _make(scenario: Scenario, **settings: Any) -> Any:
 # -- all of it -----------------------------------------------------------------------------------------
 
 
-def measure(say: Say = lambda text: None) -> dict[str, Any]:
+def measure(say: Say = lambda text: None, *, quick: bool = False) -> dict[str, Any]:
     """Take all measurements.
 
     Args:
         say: Called with a word about what is being measured.
+        quick: Whether to leave out the large preset.
 
     Returns:
-        ``yardstick_s`` and ``rows``; a row has ``name, value, unit, must, goal, ratio, orders``. ``ratio`` is
-        the time in yardsticks, None for memory; ``orders`` is the number of orders behind the row, or None.
+        ``yardstick_s``, ``rows``, and ``tokens`` and ``tools`` (see :mod:`bench_tools`); a row has ``name,
+        value, unit, must, goal, ratio, orders``. ``ratio`` is the time in yardsticks, None for memory;
+        ``orders`` is the number of orders behind the row, or None.
     """
     yard, rows = Yardstick(), []
 
@@ -303,7 +306,9 @@ def measure(say: Say = lambda text: None) -> dict[str, Any]:
         yard.slice()
         add(name, unit, must, goal, value, ratio=value * seconds / yard.seconds)
 
-    default, large = load_scenario("default"), load_scenario("large")
+    names = ("default",) if quick else ("default", "large")
+    scenarios = {name: load_scenario(name) for name in names}
+    default = scenarios["default"]
     env = _make(default)
     timed("bare year, refill, cold caches", 2.5, 1.5, lambda o, p: refill(default, o, p, cold=True), 7)
     warm = timed("bare year, refill, warm caches", 2, 1, lambda o, p: refill(default, o, p), 7)
@@ -311,14 +316,17 @@ def measure(say: Say = lambda text: None) -> dict[str, Any]:
     timed("rule-based year, tools and text", 18, 8, lambda o, p: rule_based(env, o, p), 3)
     single("clone in mid-year", "µs", 300, 100, 1e-6, lambda: clone_microseconds(env))
     single("second reset, search, window", "ms", 100, 40, 1e-3, lambda: start_milliseconds(env))
-    single("large: first reset", "s", 4, 2, 1, lambda: first_reset_seconds(large))
-    say("large: bare year, refill")
-    orders: list[int] = []
-    year = yard.compare(lambda pause: refill(large, orders, pause), 3)
-    add("large: bare year, refill", "x default", 4, 2, year / warm, ratio=year, orders=orders[0])
-    single("large: search, 95th percentile", "ms", 50, 5, 1e-3, lambda: search_milliseconds(large))
+    if not quick:
+        large = scenarios["large"]
+        single("large: first reset", "s", 4, 2, 1, lambda: first_reset_seconds(large))
+        say("large: bare year, refill")
+        orders: list[int] = []
+        year = yard.compare(lambda pause: refill(large, orders, pause), 3)
+        add("large: bare year, refill", "x default", 4, 2, year / warm, ratio=year, orders=orders[0])
+        single("large: search, 95th percentile", "ms", 50, 5, 1e-3, lambda: search_milliseconds(large))
     clear_caches()
-    for name, must, goal in (("default", 150, 100), ("large", 900, 500)):
+    for name, (must, goal) in zip(names, ((150, 100), (900, 500)), strict=False):
         say(f"{name}: resident memory")
         add(f"{name}: resident memory", "MB", must, goal, resident_megabytes(name))
-    return {"yardstick_s": yard.seconds, "rows": rows}
+    reading = bench_tools.measure(say, scenarios)
+    return {"yardstick_s": yard.seconds, "rows": rows, **reading}

@@ -383,13 +383,16 @@ def tools(
 
 
 @app.command()
-def bench(as_json: JsonOption = False) -> None:
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the large market.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Measure the speed on this machine, as ratios to a yardstick measured along the way."""
     from merchantbench_gym.bench import measure
     from merchantbench_gym.cli_report import show_bench, show_status
 
     with show_status() as say:
-        outcome = measure(say)
+        outcome = measure(say, quick=quick)
     if as_json:
         _print_json(outcome)
     else:

@@ -294,7 +294,27 @@ def show_bench(outcome: Mapping[str, Any]) -> None:
     for row in outcome["rows"]:
         orders = "" if row["orders"] is None else f"{row['orders']:,}"
         table.add_row(row["name"], _measured(row), f"{row['must']:g}", f"{row['goal']:g}", orders)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table, "", _tokens(outcome["tokens"]), "", _tool_times(outcome["tools"]))
+
+
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = _small_table("Estimated tokens in mid-year", "what is read", "median", "most")
+    for row in rows:
+        table.add_row(row["name"], f"{row['tokens']:,}", f"{row['most']:,}")
+    return table
+
+
+def _tool_times(rows: Sequence[Mapping[str, Any]]) -> Table:
+    markets = list(dict.fromkeys(row["scenario"] for row in rows))
+    headings = [f"{market} {share}" for market in markets for share in ("p50", "p95")]
+    table = _small_table("Time of a step with one call in mid-year, ms", "tool", *headings)
+    times: dict[str, list[str]] = {}
+    for row in rows:
+        times.setdefault(row["name"], []).extend(f"{row[key] / 1000:.2f}" for key in ("p50_us", "p95_us"))
+    for name, cells in times.items():
+        table.add_row(name, *cells)
+    return table
 
 
 def _measured(row: Mapping[str, Any]) -> Text:

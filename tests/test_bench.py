@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from merchantbench_gym import bench, cli
+from merchantbench_gym import bench, bench_tools, cli
 from merchantbench_gym.market import World
 from merchantbench_gym.scenario import load_scenario
 
@@ -18,6 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """All measurements on a week, with a short yardstick."""
     monkeypatch.setattr(bench, "load_scenario", lambda name: load_scenario("smoke"))
     monkeypatch.setattr(bench, "CALLS", 100)
+    monkeypatch.setattr(bench_tools, "ROUNDS", 2)
     monkeypatch.setattr(bench, "resident_megabytes", lambda name: None if name == "large" else 64.0)
 
 
@@ -27,7 +28,7 @@ def test_every_row_is_there(small: None) -> None:
     assert outcome["yardstick_s"] > 0
     rows = outcome["rows"]
     assert all(set(row) == {"name", "value", "unit", "must", "goal", "ratio", "orders"} for row in rows)
-    assert [row["name"] for row in rows] == said
+    assert [row["name"] for row in rows] + [f"{n}: reading in mid-year" for n in ("default", "large")] == said
     assert len(rows) == 11
     assert [row["unit"] for row in rows] == ["Y"] * 4 + ["µs", "ms", "s", "x default", "ms", "MB", "MB"]
     assert all(row["must"] > row["goal"] for row in rows)
@@ -40,8 +41,48 @@ def test_the_command_prints_a_table_or_json(small: None, capsys: pytest.CaptureF
     outcome = json.loads(capsys.readouterr().out)
     assert cli.run_command(["bench"]) == 0
     out = capsys.readouterr().out
-    assert all(row["name"] in out for row in outcome["rows"])
+    assert all(row["name"] in out for table in ("rows", "tokens", "tools") for row in outcome[table])
     assert "n/a" in out
+
+
+def test_the_quick_measurement_leaves_out_the_large_market(
+    small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run_command(["bench", "--quick", "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in outcome["rows"] if "large" in row["name"]] == []
+    assert len(outcome["rows"]) == 7
+    assert {row["scenario"] for row in outcome["tools"]} == {"default"}
+
+
+def test_reading_is_measured_for_every_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[dict[str, Any]] = []
+    clock = iter(range(10_000))
+    monkeypatch.setattr(bench_tools, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        bench_tools,
+        "estimate",
+        lambda value: answers.append(json.loads(value)) or 7 if value[0] == "{" else 5,
+    )
+    measured = bench_tools.measure_tools(load_scenario("smoke"), rounds=4)
+    tools = bench_tools.read_tools()
+    assert {"market_brief", "get_observation", "query_order_detail"} <= set(tools)
+    assert measured["seconds"] == {name: [1.0] * 4 for name in tools}
+    assert measured["tokens"] == {**{name: [7] * 4 for name in tools}, "observation": [5] * 4}
+    assert len(answers) == 4 * len(tools) and all(answer["ok"] for answer in answers)
+    rows = bench_tools.time_rows({"smoke": measured, "twice": measured})
+    assert len(rows) == 2 * len(tools)
+    assert rows[0] == {"name": tools[0], "scenario": "smoke", "p50_us": 1e6, "p95_us": 1e6}
+
+
+def test_tokens_of_what_is_read_once_are_those_of_the_scenario() -> None:
+    scenario = load_scenario("smoke")
+    measured = {"tokens": {name: [3, 1, 9] for name in ("observation", *bench_tools.read_tools())}}
+    rows = {row["name"]: row for row in bench_tools.token_rows(scenario, measured)}
+    assert rows["observation"] == {"name": "observation", "tokens": 3, "most": 9}
+    env: Any = gymnasium.make("MerchantBenchSmoke-v0").unwrapped
+    assert rows["brief"]["tokens"] == bench_tools.estimate(env.system_prompt)
+    assert rows["schemas"]["tokens"] == bench_tools.estimate(env.tool_schemas)
 
 
 def test_slices_of_the_yardstick_stand_between_slices_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
