@@ -13,6 +13,7 @@ from merchantbench_gym.market.supply import LISTING, SHIPPING
 
 if TYPE_CHECKING:
     from merchantbench_gym.market.catalog import Catalog
+    from merchantbench_gym.market.supply import Timelines
     from merchantbench_gym.market.world import World
 
 Floats = NDArray[np.float64]
@@ -63,8 +64,7 @@ class Privileged:
 
     def listed_through(self, indices: Any, a: int, b: int) -> NDArray[np.bool_]:
         """Whether products are listed upstream in every hour a ... b, bool array of shape (k,)."""
-        timelines = self._world.timelines
-        timelines.ensure(b)
+        timelines = self._covering(b)
         bounds = timelines.bounds[np.asarray(indices, dtype=np.int64), LISTING]
         passed = (bounds <= a).sum(axis=1)
         listed: NDArray[np.bool_] = (passed & 1 == 0) & (passed == (bounds <= b).sum(axis=1))
@@ -72,8 +72,7 @@ class Privileged:
 
     def ships_within(self, indices: Any, a: int, b: int, hours: int) -> NDArray[np.bool_]:
         """Whether products ship within ``hours`` in every hour a ... b, bool array of shape (k,)."""
-        timelines = self._world.timelines
-        timelines.ensure(b)
+        timelines = self._covering(b)
         index = np.asarray(indices, dtype=np.int64)
         bounds = timelines.bounds[index, SHIPPING]
         # A disturbance only ever adds to the usual time, so the usual one must do in any case.
@@ -81,6 +80,13 @@ class Privileged:
         slow = (running & (timelines.values[index, 1] > hours)).any(axis=1)
         within: NDArray[np.bool_] = (self.catalog.ship_hours[index] <= hours) & ~slow
         return within
+
+    def _covering(self, hour: int) -> Timelines:
+        """The timelines, covering an hour and many more: whoever looks ahead does so again and again."""
+        timelines = self._world.timelines
+        if hour > timelines.cover:
+            timelines.ensure(max(hour, min(2 * hour, self._world.horizon)))
+        return timelines
 
     def exposure_ages(self, m: int) -> Ints:
         """Exposure age in hours of every product on a merchant's shelf or if put there now; shape (n,)."""
