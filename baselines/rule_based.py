@@ -48,10 +48,11 @@ class RuleBasedPolicy(BasePolicy):
         low_cash: With the cash guard, a balance below it empties the shelf …
         high_cash: … until the balance has reached this amount. Currency units.
         cash_guard: Whether the cash guard is on; None is the mode's default (off in ``"random"``, else on).
-        stale_days: Whole days without a sale after which a listing is stale.
+        stale_days: Whole days without a sale after which a listing is stale. Three weeks, because a
+            listing needs two of them to reach its full exposure.
         stale: Whether stale listings are delisted; None is the mode's default (off in ``"random"``, else on).
         relist_after_days: With the report, days after which a product that left the shelf may come back;
-            None for never.
+            None for never. After longer bans the well rated products run out.
         limits: With the report, ``"ladder"`` takes cheap and well rated products first and spends up to a
             twentieth of the balance on one; ``"strict"`` takes nothing but the cheapest and best rated,
             whatever the balance, and none of them twice.
@@ -72,9 +73,9 @@ class RuleBasedPolicy(BasePolicy):
         low_cash: float = 500.0,
         high_cash: float = 1000.0,
         cash_guard: bool | None = None,
-        stale_days: int = 14,
+        stale_days: int = 21,
         stale: bool | None = None,
-        relist_after_days: int | None = 60,
+        relist_after_days: int | None = 30,
         limits: str = "ladder",
     ) -> None:
         if mode not in ("random", "daily_report"):

@@ -227,7 +227,7 @@ def days_until_back(shop: Any, **settings: Any) -> int | None:
 @pytest.mark.parametrize(
     ("settings", "days"),
     [
-        ({}, 60),
+        ({}, 30),
         ({"relist_after_days": 3}, 3),
         ({"relist_after_days": 0}, 1),
         ({"relist_after_days": None}, None),
@@ -257,7 +257,7 @@ def test_no_report_no_queries(shop: Any) -> None:
 def test_stale_rule_is_on(shop: Any) -> None:
     shop.put("P00001", 10)
     shop.put("P00002", 10)
-    shop.idle_days.update({"P00001": 13, "P00002": 14})
+    shop.idle_days.update({"P00001": 20, "P00002": 21})
     actions = shop.play_window(started(shop))
     assert calls(actions, "delist_product") == [{"items": [{"product_id": "P00002"}]}]
     shop.put("P00002", 10)
