@@ -380,6 +380,11 @@ def _parse(text: str) -> Any:
 
 Path = tuple[int | str, ...]
 
+# Arguments within these bounds are far below the size limits, so nothing but types is to be looked at.
+_FEW_KEYS: Final = 12
+_FEW_ITEMS: Final = 100
+_SHORT_TEXT: Final = 64
+
 
 class _Copier:
     """Copies a value into plain JSON data, collecting what cannot be copied.
@@ -400,13 +405,6 @@ class _Copier:
             self.problems.append({"path": path_text(path), "message": message})
 
     def copy(self, value: Any, path: Path) -> Any:
-        kind = type(value)
-        if kind is str and len(value) < 1000 and value.isascii():  # as the rest would, only sooner
-            self.size += 4 + len(value)
-            return value
-        if kind is float and math.isfinite(value):
-            self.size += 24
-            return value
         if isinstance(value, np.generic):
             value = value.item()
         self.size += 4
@@ -457,6 +455,34 @@ class _Copier:
             raise _TooLarge
 
 
+def _simple(value: Any, depth: int) -> Any:
+    """Copy a small object of ordinary values, as most arguments are; None if it needs a closer look."""
+    if type(value) is not dict or len(value) > _FEW_KEYS:
+        return None
+    out = {}
+    for key, item in value.items():
+        kind = type(item)
+        if type(key) is not str or len(key) > _SHORT_TEXT or not key.isascii():
+            return None
+        if kind is str:
+            if len(item) > _SHORT_TEXT or not item.isascii():
+                return None
+        elif kind is float:
+            if not math.isfinite(item):
+                return None
+        elif kind is int:
+            if not -(2**63) <= item < 2**63:
+                return None
+        elif kind is list and depth > 1 and len(item) <= _FEW_ITEMS:
+            item = [_simple(part, depth - 1) for part in item]
+            if None in item:
+                return None
+        elif kind is not bool and item is not None:
+            return None
+        out[key] = item
+    return out
+
+
 def _plain_object(value: Mapping[Any, Any], limit: int) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Copy an arguments object; returns the copy and the problems found.
 
@@ -466,6 +492,9 @@ def _plain_object(value: Mapping[Any, Any], limit: int) -> tuple[dict[str, Any],
     """
     if not value:
         return {}, []
+    simple = _simple(value, 2)
+    if simple is not None:
+        return simple, []
     copier = _Copier(limit)
     copy = copier.mapping(value, ())
     if copier.size > limit // 8 and len(dumps(copy)) > limit:

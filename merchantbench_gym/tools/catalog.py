@@ -69,8 +69,8 @@ def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> Rea
         strict=True,
     )
     rows = [
-        f"{before}{stock},{price!r}{between}{ship_hours}{after}"
-        for (before, between, after), stock, price, ship_hours in live
+        f"{name}{category}{stock},{price!r}{supplier}{ship_hours}{rest}"
+        for (name, category, supplier, rest), stock, price, ship_hours in live
     ]
     return ReadyTable(PRODUCT_COLUMNS, rows)
 
@@ -144,20 +144,10 @@ def search_products(
     products = _kept_candidates(catalog).get(
         (query, sort_by, *facts), lambda: _candidates(catalog, query, sort_by, *facts)
     )
-    offers = view.offers()
-    keep = offers.listed[products]
-    if price_min is not None:
-        keep &= offers.price[products] / 100 >= price_min
-    if price_max is not None:
-        keep &= offers.price[products] / 100 <= price_max
-    if supplier_ship_hours_max is not None:
-        keep &= offers.ship_hours[products] <= supplier_ship_hours_max
-    if delivery_hours_max is not None:
-        keep &= _delivery(view, products) <= delivery_hours_max
-    if quantity_min is not None:
-        # Stock is the dearest figure: look it up only for what passes everything else.
-        keep[keep] = view.stock(products[keep]) >= quantity_min
-    found = products[keep]
+    limits = (price_min, price_max, supplier_ship_hours_max, delivery_hours_max, quantity_min)
+    # Searches of one window often share their limits.
+    live = view.per_hour(("live", *limits), lambda: _live(view, *limits))
+    offers, found = view.offers(), products[live[products]]
     start, stop = bounds(page, page_size)
     if sort_by in FIXED_ORDERS:
         chosen = found[start:stop]
@@ -223,6 +213,32 @@ def _candidates(
     if logistics_hours_max is not None:
         products = products[catalog.logistics_hours[products] <= logistics_hours_max]
     return products
+
+
+def _live(
+    view: MerchantView,
+    price_min: float | None,
+    price_max: float | None,
+    supplier_ship_hours_max: int | None,
+    delivery_hours_max: int | None,
+    quantity_min: int | None,
+) -> npt.NDArray[np.bool_]:
+    """Which products of the whole catalog are on offer and pass the filters on what changes."""
+    offers = view.offers()
+    keep = offers.listed.copy()
+    if price_min is not None:
+        keep &= offers.price / 100 >= price_min
+    if price_max is not None:
+        keep &= offers.price / 100 <= price_max
+    if supplier_ship_hours_max is not None:
+        keep &= offers.ship_hours <= supplier_ship_hours_max
+    if delivery_hours_max is not None:
+        keep &= _delivery(view, view.catalog.all_products) <= delivery_hours_max
+    if quantity_min is not None:
+        # Stock is the dearest figure: look it up only for what passes everything else.
+        passing = np.flatnonzero(keep)
+        keep[passing] = view.stock(passing) >= quantity_min
+    return keep
 
 
 def _delivery(view: MerchantView, products: IntArray) -> IntArray:

@@ -114,7 +114,8 @@ class Phrases:
         self.alphabetical: IntArray = np.argsort(np.array(by_text, np.int64))
         for array in (self.members, self.group, self.alphabetical):
             array.flags.writeable = False
-        self._inside: dict[int, tuple[IntArray, IntArray]] = {}
+        self._inside: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
+        self._sets: dict[int, frozenset[int]] = {}
 
     def __len__(self) -> int:
         """Number of phrases."""
@@ -124,23 +125,34 @@ class Phrases:
         """Products that carry a phrase, ascending."""
         return self.members[self._bounds[phrase] : self._bounds[phrase + 1]]
 
-    def inside(self, category: int, categories: IntArray) -> tuple[IntArray, IntArray]:
-        """`members` and `group` of one category.
+    def inside(self, category: int, categories: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """The phrases that products of one category carry.
 
         Args:
             category: The category.
             categories: Category of each product.
+
+        Returns:
+            Indices of the phrases, ascending, and `members` and `group` of the category, the latter as places
+            among these phrases.
         """
         found = self._inside.get(category)
         if found is None:
             here = categories[self.members] == category
-            found = self._inside[category] = self.members[here], self.group[here]
+            own, group = np.unique(self.group[here], return_inverse=True)
+            found = self._inside[category] = own, self.members[here], group
+        return found
+
+    def _carrier_set(self, phrase: int) -> frozenset[int]:
+        found = self._sets.get(phrase)
+        if found is None:
+            found = self._sets[phrase] = frozenset(self.carriers(phrase).tolist())
         return found
 
     def near_duplicates(self, one: int, other: int) -> bool:
         """Whether two phrases are about the same products under almost the same words."""
-        a, b = self.carriers(one), self.carriers(other)
-        common = len(np.intersect1d(a, b, assume_unique=True))
+        a, b = self._carrier_set(one), self._carrier_set(other)
+        common = len(a & b)
         overlap = common / (len(a) + len(b) - common)
         if overlap >= ALIKE:
             return True

@@ -160,24 +160,24 @@ def _keywords(view: MerchantView, past: PastOffers, rows: Sequence[Row]) -> list
     for row in rows[:KEYWORD_CATEGORIES]:
         inside = np.zeros(catalog.size, np.bool_)
         inside[row.offers] = True
-        members, group = phrases.inside(catalog.categories.index(row.name), catalog.category)
+        own, members, group = phrases.inside(catalog.categories.index(row.name), catalog.category)
         here = inside[members]
         members, group = members[here], group[here]
-        counts = np.bincount(group, minlength=len(phrases))
+        counts = np.bincount(group, minlength=len(own))
         fitting = np.flatnonzero((counts >= MIN_CARRIERS) & (2 * counts <= len(row.offers)))
         # Ratings are shown with two decimals, so they and their sums are exact as integers.
-        ratings = np.rint(catalog.historical_rating[members] * 100)
-        sums = np.bincount(group, ratings, len(phrases))[fitting].astype(np.int64)
-        means = half_even(sums, counts[fitting])
-        order = np.lexsort((phrases.alphabetical[fitting], -means, counts[fitting]))
-        mean = dict(zip(fitting.tolist(), means.tolist(), strict=True))
-        for phrase in phrases.pick(fitting[order].tolist(), KEYWORDS_PER_CATEGORY):
+        sums = np.bincount(group, np.rint(catalog.historical_rating[members] * 100), len(own))
+        counts, phrase_of = counts[fitting], own[fitting]
+        means = half_even(sums[fitting], counts)
+        order = np.lexsort((phrases.alphabetical[phrase_of], -means, counts))
+        shown = zip(counts.tolist(), means.tolist(), strict=True)
+        figures = dict(zip(phrase_of.tolist(), shown, strict=True))
+        for phrase in phrases.pick(phrase_of[order].tolist(), KEYWORDS_PER_CATEGORY):
             carriers = phrases.carriers(phrase)
             price = _median(past.price[carriers[inside[carriers]]])
             assert price is not None
-            cells.append(
-                [phrases.texts[phrase], row.name, str(counts[phrase]), amount(price), amount(mean[phrase])]
-            )
+            count, mean = figures[phrase]
+            cells.append([phrases.texts[phrase], row.name, str(count), amount(price), amount(mean)])
     return cells
 
 
@@ -198,7 +198,8 @@ def _median(cents: IntArray) -> int | None:
     ordered = np.sort(cents)
     middle = len(cents) // 2
     low = ordered[middle] if len(cents) % 2 else ordered[middle - 1]
-    return int(half_even(low + ordered[middle], 2))
+    half, rest = divmod(int(low) + int(ordered[middle]), 2)
+    return half + (rest & half & 1)
 
 
 def _percent(change: float | None, words: ReportWords) -> str:

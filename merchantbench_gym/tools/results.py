@@ -183,7 +183,11 @@ def rounded(x: float, digits: int) -> float:
         x: A finite number.
         digits: Decimals to keep.
     """
-    return float(Decimal(repr(float(x))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN)) + 0.0
+    x = float(x)
+    units = x * 10**digits
+    if abs(units) < 1e9 and abs(units % 1 - 0.5) > 1e-6:
+        return round(x, digits) + 0.0  # no tie near, so the decimal form decides nothing
+    return float(Decimal(repr(x)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN)) + 0.0
 
 
 def echo(value: object) -> str:

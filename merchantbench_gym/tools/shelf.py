@@ -14,7 +14,7 @@ from merchantbench_gym.market.money import accept_price
 from merchantbench_gym.tools.numbers import half_even, hundredths
 from merchantbench_gym.tools.pages import SHELF_PAGE, Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
-from merchantbench_gym.tools.results import money
+from merchantbench_gym.tools.results import ReadyTable, money
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -270,40 +270,30 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     part = slice(start, stop)
     products = shelf.product[part].tolist()
     columns = zip(
-        map(view.catalog.facts, products),
+        map(view.catalog.row_pieces, products),
         (shelf.sale_price[part] / 100).tolist(),
         (shelf.price[part] / 100).tolist(),
         shelf.stock[part].tolist(),
         shelf.ship_hours[part].tolist(),
-        shelf.listed[part].tolist(),
+        view.catalog.logistics_hours[shelf.product[part]].tolist(),
+        ("true" if listed else "false" for listed in shelf.listed[part].tolist()),
         shown_age(shelf.age[part]),
         view.product_totals(products),
         map(hundredths, view.listing_ratings(products)),
         strict=True,
     )
     rows = [
-        [
-            fixed.product_id,
-            fixed.name,
-            fixed.category,
-            sale,
-            price,
-            stock,
-            ship_hours,
-            fixed.logistics_hours,
-            listed,
-            age,
-            sums.procured,
-            sums.gross_profit / 100,
-            sums.net_profit / 100,
-            sums.fines / 100,
-            rating,
-        ]
-        for fixed, sale, price, stock, ship_hours, listed, age, sums, rating in columns
+        f"{name}{category}{sale!r},{price!r},{stock},{ship_hours},{logistics},{listed},{age!r},{sums.procured},"
+        f"{sums.gross_profit / 100!r},{sums.net_profit / 100!r},{sums.fines / 100!r},{rating!r}]"
+        for (
+            name,
+            category,
+            *_,
+        ), sale, price, stock, ship_hours, logistics, listed, age, sums, rating in columns
     ]
     return {
         **page_fields(page, page_size, len(shelf.product)),
-        "items": {"columns": list(LISTING_COLUMNS), "rows": rows, "count": len(rows)},
+        "items": ReadyTable(LISTING_COLUMNS, rows),
     }
 
 
@@ -362,24 +352,15 @@ def review_my_listings(
     rows = []
     for place, rating in zip(shown, ratings, strict=True):
         product = products[place]
-        fixed = view.catalog.facts(product)
         rows.append(
-            [
-                fixed.product_id,
-                fixed.name,
-                ages[place],
-                idle[place] // 24,
-                procured[product],
-                money(fines[product]),
-                totals[place].open_orders,
-                hundredths(rating),
-            ]
+            f"{view.catalog.row_pieces(product).name},{ages[place]!r},{idle[place] // 24},"
+            f"{procured[product]},{money(fines[product])!r},{totals[place].open_orders},{hundredths(rating)!r}]"
         )
     return {
         "sort_by": sort_by,
         "window_days": window_days,
         **page_fields(page, page_size, len(products)),
-        "items": {"columns": list(REVIEW_COLUMNS), "rows": rows, "count": len(rows)},
+        "items": ReadyTable(REVIEW_COLUMNS, rows),
     }
 
 

@@ -6,7 +6,7 @@ the view does not name cannot reach a payload.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from merchantbench_gym.tools.numbers import half_even
 from merchantbench_gym.tools.results import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from merchantbench_gym.market.catalog import Catalog
     from merchantbench_gym.market.ledger import Accounts
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+T = TypeVar("T")
+
+KEPT_PER_HOUR = 8
 
 
 FIGURES = (
@@ -61,6 +64,15 @@ class ProductFacts(NamedTuple):
     historical_avg_rating: float
     shop_rating: float
     supplier_age_years: float
+
+
+class RowPieces(NamedTuple):
+    """JSON text of the unchanging parts of a product's catalogue row; live figures stand between them."""
+
+    name: str  # id and name, with the bracket that opens the row
+    category: str
+    supplier: str
+    rest: str  # with the bracket that closes it
 
 
 class Offers(NamedTuple):
@@ -94,7 +106,7 @@ class PublicCatalog:
         """Read the public fields of a catalog."""
         self._catalog = catalog
         self._facts: dict[int, ProductFacts] = {}
-        self._pieces: dict[int, tuple[str, str, str]] = {}
+        self._pieces: dict[int, RowPieces] = {}
         self.kept: dict[str, Any] = {}
         self.size: int = catalog.size
         self.all_products: IntArray = _frozen(np.arange(catalog.size))
@@ -174,13 +186,14 @@ class PublicCatalog:
         """Products of a supplier, withdrawn ones included, ascending."""
         return self._catalog.products_of(supplier)
 
-    def row_pieces(self, product: int) -> tuple[str, str, str]:
-        """JSON text of a product's catalogue row: what stands before, between and after the live figures."""
+    def row_pieces(self, product: int) -> RowPieces:
+        """JSON text of what never changes in rows about a product."""
         found = self._pieces.get(product)
         if found is None:
             facts = self.facts(product)
-            found = self._pieces[product] = (
-                dumps(facts[:3])[:-1] + ",",
+            found = self._pieces[product] = RowPieces(
+                dumps(facts[:2])[:-1],
+                "," + dumps(facts[2]) + ",",
                 "," + dumps(facts[3:5])[1:-1] + ",",
                 "," + dumps(facts[5:])[1:],
             )
@@ -237,7 +250,7 @@ class MerchantView(MarketView):
     shelf.
     """
 
-    __slots__ = ("_merchant", "_offers", "_world", "catalog")
+    __slots__ = ("_asked_events", "_hourly", "_merchant", "_offers", "_world", "catalog")
 
     def __init__(self, world: World, merchant: int) -> None:
         """Bind a view to a merchant of a world."""
@@ -245,6 +258,9 @@ class MerchantView(MarketView):
         self._merchant = merchant
         # The market patches one set of arrays as the clock runs, so its frozen face is made once.
         self._offers: tuple[object, Offers] | None = None
+        self._hourly: tuple[int, dict[Hashable, Any]] = (-1, {})
+        # Every turn of a window asks for the same events.
+        self._asked_events: tuple[object, list[SupplierEvent]] | None = None
         self.catalog: PublicCatalog = public_catalog(world.catalog)
 
     @property
@@ -290,12 +306,34 @@ class MerchantView(MarketView):
             self._offers = (whole, frozen)
         return self._offers[1]
 
+    def per_hour(self, key: Hashable, build: Callable[[], T]) -> T:
+        """A value about the market that holds until the clock runs.
+
+        Args:
+            key: What the value is, with everything it depends on besides the market of now.
+            build: Makes the value.
+        """
+        hour, values = self._hourly
+        if hour != self._world.t or (key not in values and len(values) >= KEPT_PER_HOUR):
+            values = {}
+            self._hourly = self._world.t, values
+        if key not in values:
+            values[key] = build()
+        found: T = values[key]
+        return found
+
     def stock(self, products: IntArray | Sequence[int]) -> IntArray:
         """Stock of products now, refilled up to now and frozen while withdrawn."""
         return self._world.stock(products)
 
     def supplier_events(self, products: Sequence[int], after: int, until: int) -> list[SupplierEvent]:
         """Supplier changes of products in hours ``after + 1`` to ``until``, oldest first."""
+        asked = (tuple(products), after, until, self._world.t)
+        if self._asked_events is None or self._asked_events[0] != asked:
+            self._asked_events = asked, self._find_events(products, after, until)
+        return self._asked_events[1].copy()
+
+    def _find_events(self, products: Sequence[int], after: int, until: int) -> list[SupplierEvent]:
         world, merchant = self._world, self._merchant
         if until == world.now(merchant) and list(products) == world.shelf_products(merchant):
             # The market keeps an eye on what is on a shelf; other products it has to look up.

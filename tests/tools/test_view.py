@@ -80,6 +80,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "order_table",
         "orders",
         "out_of_stock",
+        "per_hour",
         "per_run",
         "product_totals",
         "promised_ship_hours",
