@@ -11,6 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -178,7 +179,7 @@ def _content(content: Any) -> str:
     if isinstance(content, str):
         return str(content)
     if isinstance(content, (list, tuple)):
-        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        texts = [part.get("text") for part in _bounded(content) if isinstance(part, Mapping)]
         return "\n".join(text for text in texts if isinstance(text, str))
     return ""
 
@@ -186,7 +187,7 @@ def _content(content: Any) -> str:
 def _entries(entries: list[Any] | tuple[Any, ...], text: str) -> Batch:
     if len(entries) > MAX_ENTRIES:
         return _unreadable(f"more than {MAX_ENTRIES} entries", text)
-    read = [_entry(position, entry) for position, entry in enumerate(entries)]
+    read = [_entry(position, entry) for position, entry in enumerate(_bounded(entries))]
     taken = {call.id for call in read if call.id}
     calls = []
     for call in read:
@@ -198,6 +199,11 @@ def _entries(entries: list[Any] | tuple[Any, ...], text: str) -> Batch:
             call = Call(call.position, fresh, call.name, call.arguments, call.fault, call.raw)
         calls.append(call)
     return Batch(tuple(calls), text)
+
+
+def _bounded(values: Any) -> Any:
+    """Iterate over as many values as a container says it has; a hostile one might never end."""
+    return values if type(values) in (list, tuple) else islice(values, len(values))
 
 
 # --- one entry -------------------------------------------------------------------------------------------
@@ -433,14 +439,14 @@ class _Copier:
 
     def array(self, value: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
         out = []
-        for i, item in enumerate(value):
+        for i, item in enumerate(_bounded(value)):
             out.append(self.copy(item, (*path, i)))
             self.check()
         return out
 
     def mapping(self, value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for key, item in value.items():
+        for key, item in islice(value.items(), len(value)):
             if not isinstance(key, str) or _has_surrogate(key):
                 place = (*path, key) if isinstance(key, str) else path
                 self.refuse(place, "must have keys that are valid strings")
