@@ -22,9 +22,9 @@ from merchantbench_gym.envs.frame import (
     make_info,
     make_observation,
 )
-from merchantbench_gym.market.calendar import day_of
 from merchantbench_gym.market.catalog import CATEGORIES
 from merchantbench_gym.market.world import MarketError, World
+from merchantbench_gym.rendering_pixels import Image
 from merchantbench_gym.scenario import Scenario, load_scenario
 from merchantbench_gym.session import Session, TurnResult
 from merchantbench_gym.spaces import IdRange, ToolCalls, copy_generator
@@ -141,8 +141,8 @@ class SessionEnv:
         """A picture of the store; ``human`` prints one at every reset and step by itself.
 
         Returns:
-            Text in mode ``ansi``, an image of shape (400 · merchants, 720, 3) in mode ``rgb_array``, else
-            None.
+            Text in mode ``ansi``, else None. In mode ``rgb_array`` a uint8 image of shape (540, 960, 3) for
+            one merchant; for more of them a grid of such images, of the same shape in the whole episode.
 
         Raises:
             ResetNeeded: There is no episode.
@@ -154,7 +154,7 @@ class SessionEnv:
         if self.render_mode == "ansi":
             return self._picture(episode)
         if self.render_mode == "rgb_array":
-            return np.concatenate([self._chart(episode, m) for m in range(self._merchants)])
+            return rendering.grid([self._image(episode, m) for m in range(self._merchants)])
         return None
 
     def close(self) -> None:
@@ -381,22 +381,20 @@ class SessionEnv:
             pictures.append(picture if self._merchants == 1 else f"merchant_{m}\n{picture}")
         return "\n\n".join(pictures)
 
-    def _chart(self, episode: Episode, seat: int) -> rendering.Image:
-        scenario, world = episode.scenario, episode.session.world
-        start = {
-            "t": 0,
-            "deposit": scenario.merchant.initial_deposit,
-            "balance": scenario.merchant.initial_cash,
-            "in_transit": 0,
-            "receivable": 0,
-        }
-        now = {**world.accounts(seat)._asdict(), "t": world.now(seat)}
-        rows = (start, *world.day_records(seat), now)
-        history = [{"t": row["t"], **{name: row[name] / 100 for name in rendering.FIGURES}} for row in rows]
-        net_assets = world.net_assets(seat) / 100
-        whose = "" if self._merchants == 1 else f"merchant {seat}   "
-        title = f"{whose}Day {day_of(now['t'])} of {scenario.run.horizon_days}   net assets {net_assets:,.2f}"
-        return rendering.chart(history, scenario.run.horizon_days, title)
+    def _image(self, episode: Episode, seat: int) -> Image:
+        session, merchant = episode.session, episode.scenario.merchant
+        world, accounts = session.world, session.world.accounts(seat)
+        ended = world.day_history(seat)
+        start, now = (merchant.initial_cash, merchant.initial_deposit, 0, 0), accounts[:4]
+        balance, deposit, in_transit, receivable = np.vstack([start, ended.accounts, now]).T / 100
+        rating = world.rating(seat).rating
+        past = rendering.Past(
+            np.concatenate([[0], ended.t + 1, [world.now(seat) + 1]]) / 24,
+            np.stack([deposit, balance, in_transit, receivable], axis=1),
+            np.concatenate([[episode.scenario.rating.prior], ended.rating, [rating]]),
+        )
+        name = "" if self._merchants == 1 else f"Merchant {seat}"
+        return rendering.frame(session.observe(seat), past, name)
 
     def _show(self) -> None:
         print(self._picture(self._running()), flush=True)

@@ -81,7 +81,8 @@ class MarketplaceEnv(SessionEnv, ParallelEnv[str, Observation, Any]):  # type: i
     * ``scenario``: name of a preset, path of a TOML file, mapping, or ``Scenario``. Default ``"default"``.
     * ``overrides``: mapping merged over the scenario.
     * ``merchants``: number of seats, 1 to 64.
-    * ``render_mode``: ``"ansi"`` (text), ``"human"`` (the same, printed), ``"rgb_array"`` (charts) or None.
+    * ``render_mode``: ``"ansi"`` (text), ``"human"`` (the same, printed), ``"rgb_array"`` (the images of
+      ``MerchantEnv``, one per seat, in a grid with as many rows as columns or one fewer) or None.
     * ``max_turns_per_window``: overrides the scenario's ``turns.max_turns_per_window``.
 
     ```python

@@ -76,7 +76,8 @@ class MerchantEnv(SessionEnv, gymnasium.Env[Observation, Any]):
 
     * ``scenario``: name of a preset, path of a TOML file, mapping, or ``Scenario``. Default ``"default"``.
     * ``overrides``: mapping merged over the scenario.
-    * ``render_mode``: ``"ansi"`` (text), ``"human"`` (the same, printed), ``"rgb_array"`` (chart) or None.
+    * ``render_mode``: ``"ansi"`` (text), ``"human"`` (the same, printed), ``"rgb_array"`` (an image of shape
+      (540, 960, 3): money over time, orders, rating, shelf, events) or None.
     * ``max_turns_per_window``: overrides the scenario's ``turns.max_turns_per_window``.
 
     ```python

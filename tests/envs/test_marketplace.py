@@ -596,7 +596,7 @@ def test_pictures_show_every_seat(capsys: pytest.CaptureFixture[str]) -> None:
     assert market.render().count(observations["merchant_1"]["text"]) == 2
     market = MarketplaceEnv("smoke", render_mode="rgb_array", merchants=3)
     market.reset(seed=1)
-    assert (market.render().shape, market.render().dtype) == ((1200, 720, 3), np.uint8)
+    assert (market.render().shape, market.render().dtype) == ((1080, 1920, 3), np.uint8)
     market = MarketplaceEnv("smoke", render_mode="human")
     market.reset(seed=1)
     market.step({})

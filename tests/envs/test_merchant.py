@@ -505,19 +505,6 @@ def test_human_prints_by_itself(capsys: pytest.CaptureFixture[str], end: Any) ->
     assert capsys.readouterr().out == ""
 
 
-def test_rgb_array_is_a_chart(fill: Any, end: Any) -> None:
-    env = MerchantEnv("smoke", render_mode="rgb_array")
-    env.reset(seed=1)
-    first = env.render()
-    env.step(fill)
-    for _ in range(8):
-        env.step(end)
-    later = env.render()
-    assert (later.shape, later.dtype) == ((400, 720, 3), np.uint8)
-    assert not np.array_equal(first, later)
-    np.testing.assert_array_equal(later, env.render())
-
-
 def test_rendering_without_a_mode_warns(env: MerchantEnv) -> None:
     env.reset(seed=1)
     with pytest.warns(UserWarning, match="render_mode"):
