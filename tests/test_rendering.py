@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from merchantbench_gym.market.orders import STATUSES
 from merchantbench_gym.rendering import (
     BAD,
     BANDS,
@@ -209,7 +210,7 @@ def test_risks_and_events_are_marked(path: str) -> None:
 
 
 def test_every_state_risk_and_event_has_its_place() -> None:
-    assert {*OPEN, *ENDED} == set(observation.STATUSES)
+    assert {*OPEN, *ENDED} == set(STATUSES)
     assert tuple(RISKS) == observation.RISKS
     assert tuple(EVENTS) == observation.EVENT_TYPES
 
