@@ -131,13 +131,16 @@ def run_episode(
     bare = env.unwrapped
     agent, merchant = getattr(bare, "agent", "merchant_0"), getattr(bare, "merchant", 0)
     run = SeatRun(policy, limits, start_counting(bare, getattr(bare, "merchants", 1)), agent, merchant)
-    reason = ""
+    recorder, reason = recorder_of(env), ""
     try:
         if start is None:
             run.begin(*env.reset(seed=seed, options=options))
-            run.reset(Seat.from_env(env), seed if policy_seed is None else policy_seed)
+            own_seed = seed if policy_seed is None else policy_seed
+            run.recorded_by(recorder, own_seed)
+            run.reset(Seat.from_env(env), own_seed)
         else:
             run.begin(*start)
+            run.recorded_by(recorder)
         while not run.over and not reason:
             reason = run.limit_reached()
             if not reason:
@@ -158,7 +161,17 @@ def run_episode(
         reason = f"policy_error:{type(error.cause).__name__}"
     finally:
         policy.close()
+    if recorder is not None and reason:
+        recorder.stop(reason)
     return run.result(env, reason, seed)
+
+
+def recorder_of(env: Any) -> Any:
+    """What records an environment, None if nothing does."""
+    try:
+        return env.get_wrapper_attr("recorder") if hasattr(env, "get_wrapper_attr") else env.recorder
+    except AttributeError:
+        return None
 
 
 class PolicyError(Exception):
@@ -212,7 +225,7 @@ class SeatRun:
         self.turns = 0
         self.info: Mapping[str, Any] | None = None
         self.initial: int | None = None
-        self.first_window = 0
+        self.first_window = self.began_window = 0
         self.last_window = -1  # last window opened for this seat
         self.terms = dict.fromkeys(TERMS, 0)
         self.observation: Any = None
@@ -227,8 +240,20 @@ class SeatRun:
         """Take in where the episode starts."""
         self.observation, self.info = observation, info
         self.initial = _cents(info["net_assets"])
-        self.first_window = info["window"]
+        self.first_window = self.began_window = info["window"]
         self._see_window(info)
+
+    def recorded_by(self, recorder: Any, policy_seed: int | None = None) -> None:
+        """Tell who plays to what records the run; what a resumed run did before counts as done here."""
+        if recorder is None:
+            return
+        recorder.played_by(self.policy, seed=policy_seed, merchant=self.merchant)
+        if recorder.past is not None:
+            past = recorder.past.seats[self.merchant]
+            self.initial, self.first_window = past.initial, past.first_window
+            self.terms = dict(zip(TERMS, past.terms, strict=True))
+            for record in past.records:
+                self.tap(record)
 
     def reset(self, seat: Seat, seed: int | None) -> None:
         """Start the policy.
@@ -270,7 +295,7 @@ class SeatRun:
         report = self.policy.report() if {"model_calls", "cost_micro_usd"} & set(self.limits) else {}
         reached = {
             "turns": self.turns,
-            "windows": self.last_window - self.first_window,
+            "windows": self.last_window - self.began_window,
             "model_calls": report.get("calls") or 0,
             "cost_micro_usd": report.get("cost_micro_usd") or 0,
             "wall_s": time.perf_counter() - self.started,

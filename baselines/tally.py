@@ -92,6 +92,7 @@ class Tap:
 
     # Tells the session that nobody here reads digests or body hashes, which cost more than a turn.
     needs_digest = False
+    reads_only = True
 
     def __init__(self) -> None:
         self.tallies: dict[int, Tally] = {}

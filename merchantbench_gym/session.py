@@ -46,7 +46,8 @@ _TURN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _NO_RISKS: Final[RiskSets] = dict.fromkeys(RISKS, frozenset())
 
 #: Receives the record of every turn, inside the turn's undo scope. One with a false attribute
-#: `needs_digest` gets empty strings for body hash and state digest, which cost more than a turn.
+#: `needs_digest` gets empty strings for body hash and state digest, which cost more than a turn; one with
+#: a true attribute `reads_only` promises not to change the record and may share it with others.
 Listener = Callable[[dict[str, Any]], object]
 
 
@@ -397,7 +398,8 @@ class Session:
             "state_digest": self.digest() if full else "",
         }
         for listener in self.listeners:
-            listener(copy.deepcopy(record) if len(self.listeners) > 1 else record)
+            shared = len(self.listeners) > 1 and not getattr(listener, "reads_only", False)
+            listener(copy.deepcopy(record) if shared else record)
 
     def digest(self) -> str:
         """Return SHA-256 (hex) of the state that turns act on: world, shelves and providers' state."""
@@ -422,7 +424,7 @@ class Session:
         if waiting:
             raise RuntimeError(f"merchants {waiting} have not ended their step")
         # An interrupted hour cannot be continued, so the world goes back to where it stood.
-        backup, seats = self.world.clone(), self._seats
+        backup, seats = self.world.clone(warm=False), self._seats
         before = self.window, self.window_t, self.finished, self._denied, self._digest
         try:
             self._run_clock()

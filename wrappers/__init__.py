@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from merchantbench_gym.wrappers.errors import ResponseLost
     from merchantbench_gym.wrappers.focal_seat import FocalSeat
+    from merchantbench_gym.wrappers.record_run import RecordRun
     from merchantbench_gym.wrappers.reward import Reward
     from merchantbench_gym.wrappers.seat import Seat
     from merchantbench_gym.wrappers.seed_guard import SeedGuard
 
 _HOMES = {
     "FocalSeat": "focal_seat",
+    "RecordRun": "record_run",
     "ResponseLost": "errors",
     "Reward": "reward",
     "Seat": "seat",
     "SeedGuard": "seed_guard",
 }
 
-__all__ = ["FocalSeat", "ResponseLost", "Reward", "Seat", "SeedGuard"]
+__all__ = ["FocalSeat", "RecordRun", "ResponseLost", "Reward", "Seat", "SeedGuard"]
 
 
 def __getattr__(name: str) -> Any:

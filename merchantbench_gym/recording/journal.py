@@ -1,0 +1,75 @@
+"""What wrappers and policies may write into a run file besides the turns: events and model calls."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from merchantbench_gym.recording.schema import insert
+
+dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+class Journal:
+    """A handle to the run file, and to nothing else.
+
+    Args:
+        connection: The open file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._events: list[tuple[int, str, str]] = []
+
+    def event(self, kind: str, body: Any = None, *, merchant: int = 0) -> None:
+        """Note an event; it is written with the merchant's next turn, or at the end of the run.
+
+        Args:
+            kind: What happened.
+            body: More about it, JSON data.
+            merchant: Whom it concerns.
+        """
+        self._events.append((merchant, kind, dumps(body)))
+
+    def model_call(self, *, usage: Any = None, response: Any = None, **row: Any) -> None:
+        """Write a call of a model at once.
+
+        Args:
+            usage: Its usage, JSON data.
+            response: The response message, None if there is none.
+            **row: The other columns of the table: ``merchant, window, turn, attempt, request_sha256, model,
+                class, http_status, request_id, cost_micro_usd, started, duration_s``.
+        """
+        insert(self._connection, "model_call", {**row, "usage": dumps(usage), "response": dumps(response)})
+
+    def pending_response(self, sha256: str, *, merchant: int = 0) -> Any:
+        """The response to a request that was answered before, if the turn it was for has not been made.
+
+        Args:
+            sha256: Hash of the request.
+            merchant: Who asks.
+
+        Returns:
+            The response message, None if there is none.
+        """
+        found = self._connection.execute(
+            "SELECT response FROM model_call AS m WHERE merchant = ? AND request_sha256 = ?"
+            " AND response != 'null' AND NOT EXISTS (SELECT 1 FROM turn AS t WHERE t.merchant = m.merchant"
+            " AND (t.window, t.turn) >= (m.window, m.turn)) ORDER BY seq DESC LIMIT 1",
+            (merchant, sha256),
+        ).fetchone()
+        return None if found is None else json.loads(found[0])
+
+    def take_events(self, merchant: int | None) -> list[tuple[int, str, str]]:
+        """The events of a merchant, or of all, that have not been written yet; they stay here."""
+        return [event for event in self._events if merchant is None or event[0] == merchant]
+
+    def drop_events(self, written: list[tuple[int, str, str]]) -> None:
+        """Forget events that have been written."""
+        for event in written:
+            self._events.remove(event)
+
+    def move(self, connection: sqlite3.Connection) -> None:
+        """Write into another file from now on."""
+        self._connection = connection

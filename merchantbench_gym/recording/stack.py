@@ -1,0 +1,101 @@
+"""A recorded environment as data: its make, its wrappers, and how to build it again."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from merchantbench_gym.recording.schema import JournalMismatch, Row
+
+NOT_REBUILT = frozenset({"RecordRun", "FaultInjection"})
+"""Wrappers that are not built again: the recorder is put on anew, faults belong to the run that died."""
+
+ENVS = "merchantbench_gym.envs."
+
+
+def describe_env(env: Any) -> dict[str, str]:
+    """Columns of the run table that name an unwrapped environment."""
+    spec = getattr(env, "spec", None)
+    env_id = str(env.metadata.get("name", type(env).__name__)) if spec is None else str(spec.id)
+    return {"env_id": env_id, "env": _place(_own_class(env))}
+
+
+def _own_class(env: Any) -> type:
+    """The class of an environment; for a market that is recorded in place, the class it was before."""
+    kind = type(env)
+    return kind.__bases__[0] if getattr(kind, "recorded_in_place", False) else kind
+
+
+def describe_stack(env: Any) -> list[dict[str, Any]]:
+    """Wrappers of an environment from the inside out, with the arguments they were made with."""
+    layers = []
+    while env is not getattr(env, "unwrapped", env):
+        arguments = getattr(env, "_saved_kwargs", None)
+        layers.append({"wrapper": _place(type(env)), "arguments": arguments})
+        env = env.env
+    return layers[::-1]
+
+
+def _place(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _found(place: str) -> Any:
+    module, _, name = place.partition(":")
+    value: Any = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def build_env(run: Row, *, bare: bool = False) -> Any:
+    """Build the environment of a run, as it was before its reset.
+
+    Args:
+        run: Row of the run table.
+        bare: Leave the wrappers away.
+
+    Raises:
+        JournalMismatch: It cannot be built from data alone.
+    """
+    # A wrapper may change what the environment does, so there is one scenario: that of the episode.
+    scenario = json.loads(run["scenario"])
+    if run["merchants"] > 1 and (bare or run["env"].startswith(f"{ENVS}marketplace:")):
+        return _found(f"{ENVS}marketplace:MarketplaceEnv")(scenario, merchants=run["merchants"])
+    if not run["env"].startswith(ENVS):
+        hint = "replay, fork and export work on the file; only the stack cannot be built again"
+        raise JournalMismatch("env", run["env"], "an environment that can be built from data", hint)
+    if run["env_id"] in gymnasium.registry:
+        made = gymnasium.make(run["env_id"], scenario=scenario, disable_env_checker=True)
+        env: Any = made.unwrapped
+    else:
+        env = _found(run["env"])(scenario)
+    return env if bare else _wrapped(env, json.loads(run["stack"]))
+
+
+def _wrapped(env: Any, layers: list[Mapping[str, Any]]) -> Any:
+    for layer in layers:
+        if layer["wrapper"].rpartition(".")[2].rpartition(":")[2] in NOT_REBUILT:
+            continue
+        if layer["arguments"] is None:
+            hint = "it does not tell its arguments (gymnasium.utils.RecordConstructorArgs)"
+            raise JournalMismatch("stack", layer["wrapper"], "a wrapper that can be built again", hint)
+        env = _found(layer["wrapper"])(env, **layer["arguments"])
+    return env
+
+
+def check_hashes(run: Row, env: Any) -> None:
+    """Raise unless an environment that has been reset is that of a run.
+
+    Raises:
+        JournalMismatch: Scenario, catalog or tools are others; the exception names both values.
+    """
+    for name in ("scenario_hash", "catalog_hash", "tool_schema_hash"):
+        if run[name] != env.hashes[name]:
+            raise JournalMismatch(name, run[name], env.hashes[name])
+    if run["seed"] != str(env.session.world.seed):
+        raise JournalMismatch("seed", run["seed"], env.session.world.seed)
