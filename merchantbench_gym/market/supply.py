@@ -99,6 +99,16 @@ class Line(NamedTuple):
             min(price[i], listing[k], shipping[j]),
         )
 
+    def step(self, process: int, i: int) -> tuple[int | bool, int | bool]:
+        """What bound i of a process changes, before and after: cents, listed or hours."""
+        if process == LISTING:
+            return (False, True) if i & 1 else (True, False)
+        if process == PRICE:
+            normal, disturbed = self.base_price, self.prices[i >> 1]
+        else:
+            normal, disturbed = self.ship_hours, self.slow_hours[i >> 1]
+        return (disturbed, normal) if i & 1 else (normal, disturbed)
+
     def listed_hours(self, after: int, until: int) -> int:
         """Number of hours h with after < h <= until in which the product is listed upstream."""
         bounds = self.listing_bounds
@@ -277,30 +287,21 @@ class Timelines:
 
     def events_of(self, products: list[int], after: int, until: int) -> list[SupplierEvent]:
         """`events` of products that are likely to have some."""
-        found = []
+        events = []
         for product in products:
             line = self.line(product)
             for process, bounds in enumerate((line.price_bounds, line.listing_bounds, line.shipping_bounds)):
-                first = bisect_right(bounds, after)
-                if bounds[first] <= until:
-                    last = bisect_right(bounds, until, first)
-                    found += [(bounds[i], product, process, i) for i in range(first, last)]
-        events = []
-        for t, product, process, i in sorted(found):
-            before, after_ = self._step(product, process, i)
-            if before != after_:
-                events.append(SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, after_))
-        return events
-
-    def _step(self, product: int, process: int, i: int) -> tuple[int | bool, int | bool]:
-        if process == LISTING:
-            return (True, False) if not i & 1 else (False, True)
-        line = self.line(product)
-        if process == PRICE:
-            normal, disturbed = line.base_price, line.prices[i >> 1]
-        else:
-            normal, disturbed = line.ship_hours, line.slow_hours[i >> 1]
-        return (normal, disturbed) if not i & 1 else (disturbed, normal)
+                i = bisect_right(bounds, after)
+                while bounds[i] <= until:
+                    before, now = line.step(process, i)
+                    if before != now:
+                        events.append((bounds[i], product, process, i, before, now))
+                    i += 1
+        events.sort()
+        return [
+            SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, now)
+            for t, product, process, i, before, now in events
+        ]
 
     @property
     def changes(self) -> _Changes:
@@ -403,10 +404,11 @@ class ShelfSupply:
         listed: bool array of the same shape.
     """
 
-    __slots__ = ("last_change", "listed", "next_change", "price", "ship_hours", "size", "timelines")
+    __slots__ = ("hour", "last_change", "listed", "next_change", "price", "ship_hours", "size", "timelines")
 
     def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int) -> None:
         self.timelines = timelines
+        self.hour = hour
         self.size = len(products)
         self.price = np.zeros(capacity, dtype=np.int64)
         self.listed = np.zeros(capacity, dtype=np.bool_)
@@ -424,7 +426,7 @@ class ShelfSupply:
     def copy(self) -> ShelfSupply:
         """Independent copy."""
         other = ShelfSupply.__new__(ShelfSupply)
-        other.timelines, other.size = self.timelines, self.size
+        other.timelines, other.size, other.hour = self.timelines, self.size, self.hour
         for name in ("price", "listed", "ship_hours", "last_change", "next_change"):
             setattr(other, name, getattr(self, name).copy())
         return other
@@ -450,6 +452,9 @@ class ShelfSupply:
 
     def refresh(self, products: Ints, hour: int) -> None:
         """Carries the state forward to an hour."""
+        if hour == self.hour:
+            return
+        self.hour = hour
         for slot in (self.next_change[: self.size] <= hour).nonzero()[0].tolist():
             self._write(slot, int(products[slot]), hour)
 

@@ -109,7 +109,10 @@ class World(WorldReads):
     @property
     def finished(self) -> bool:
         """Whether every merchant is done."""
-        return all(m.final_t is not None for m in self._merchants)
+        for m in self._merchants:  # noqa: SIM110 (asked several times per window, so without a generator)
+            if m.final_t is None:
+                return False
+        return True
 
     def advance(self, until_hour: int | None = None) -> int:
         """Runs hours t + 1 ... until_hour; stops once every merchant is done.
@@ -393,13 +396,17 @@ class World(WorldReads):
                 )
         state.load(self, value)
 
-    def clone(self) -> World:
-        """An independent world in the same state; catalog, timelines and finished history are shared."""
+    def clone(self, warm: bool = True) -> World:
+        """An independent world in the same state; catalog, timelines and finished history are shared.
+
+        Args:
+            warm: Whether to take along what reads have found out about the shelves; it can be found anew.
+        """
         other = World.__new__(World)
         other.__dict__.update(self.__dict__)
         other._stock, other._full = self._stock.copy(), self._full.copy()
         other._view = other._past = None
-        other._supply = [None if s is None else s.copy() for s in self._supply]
+        other._supply = [s.copy() if warm and s is not None else None for s in self._supply]
         other._shelf_views = self._shelf_views.copy()
         other._merchants = [m.clone() for m in self._merchants]
         if self.journal is not None:
