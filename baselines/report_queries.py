@@ -60,6 +60,8 @@ def _keyword_cells(report: str) -> Iterator[str]:
         if "|" not in line:
             head = None
             continue
+        if head is not None and column is None:
+            continue
         cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
         if head is None:
             head = [_clean(cell).casefold() for cell in cells]

@@ -148,6 +148,7 @@ class Catalog:
         self._titles: list[str] | None = None
         self._supplier_products: dict[int, Ints] | None = None
         self._noise_rows: dict[int, Floats] = {}
+        self._noise_nodes: NDArray[np.uint64] | None = None
         self.hash = self._digest()
 
     def _build_suppliers(self, section: Any) -> None:
@@ -277,7 +278,9 @@ class Catalog:
         """
         indices = np.asarray(indices, dtype=np.int64)
         of_year = day % DAYS_PER_YEAR
-        noise = self._noise(draws.sm_array(self._noise_key, indices), of_year)
+        if self._noise_nodes is None:
+            self._noise_nodes = draws.sm_array(self._noise_key, np.arange(self.size))
+        noise = self._noise(self._noise_nodes[indices], of_year)
         curve: Floats = self.base_demand[indices] * self.season[of_year] * self.week[day % 7] * noise
         return curve
 

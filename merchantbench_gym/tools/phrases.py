@@ -7,7 +7,7 @@ attributes do not count. Phrases depend on the names of the catalog alone, so th
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,20 @@ _ASCII_WORDS = re.compile(r"[a-z0-9]+")
 _ONLY_GENERIC_CJK = re.compile(f"(?:{'|'.join(GENERIC_CJK)})+")
 
 
+class Inside(NamedTuple):
+    """Phrases of one category.
+
+    Attributes:
+        phrases: Indices of the phrases, ascending.
+        members: Products of the category that carry them.
+        place: Place among ``phrases`` of the phrase of each member.
+    """
+
+    phrases: IntArray
+    members: IntArray
+    place: IntArray
+
+
 class Phrases:
     """The phrases of a catalog with the products that carry them.
 
@@ -114,7 +128,7 @@ class Phrases:
         self.alphabetical: IntArray = np.argsort(np.array(by_text, np.int64))
         for array in (self.members, self.group, self.alphabetical):
             array.flags.writeable = False
-        self._inside: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
+        self._inside: dict[int, Inside] = {}
         self._sets: dict[int, frozenset[int]] = {}
 
     def __len__(self) -> int:
@@ -125,22 +139,18 @@ class Phrases:
         """Products that carry a phrase, ascending."""
         return self.members[self._bounds[phrase] : self._bounds[phrase + 1]]
 
-    def inside(self, category: int, categories: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    def inside(self, category: int, categories: IntArray) -> Inside:
         """The phrases that products of one category carry.
 
         Args:
             category: The category.
             categories: Category of each product.
-
-        Returns:
-            Indices of the phrases, ascending, and `members` and `group` of the category, the latter as places
-            among these phrases.
         """
         found = self._inside.get(category)
         if found is None:
             here = categories[self.members] == category
-            own, group = np.unique(self.group[here], return_inverse=True)
-            found = self._inside[category] = own, self.members[here], group
+            own, place = np.unique(self.group[here], return_inverse=True)
+            found = self._inside[category] = Inside(own, self.members[here], place)
         return found
 
     def _carrier_set(self, phrase: int) -> frozenset[int]:

@@ -158,26 +158,23 @@ def _keywords(view: MerchantView, past: PastOffers, rows: Sequence[Row]) -> list
     phrases = phrases_of(catalog)
     cells = []
     for row in rows[:KEYWORD_CATEGORIES]:
-        inside = np.zeros(catalog.size, np.bool_)
-        inside[row.offers] = True
-        own, members, group = phrases.inside(catalog.categories.index(row.name), catalog.category)
-        here = inside[members]
-        members, group = members[here], group[here]
-        counts = np.bincount(group, minlength=len(own))
+        own = phrases.inside(catalog.categories.index(row.name), catalog.category)
+        here = past.listed[own.members]
+        members, place = own.members[here], own.place[here]
+        counts = np.bincount(place, minlength=len(own.phrases))
         fitting = np.flatnonzero((counts >= MIN_CARRIERS) & (2 * counts <= len(row.offers)))
         # Ratings are shown with two decimals, so they and their sums are exact as integers.
-        sums = np.bincount(group, np.rint(catalog.historical_rating[members] * 100), len(own))
-        counts, phrase_of = counts[fitting], own[fitting]
-        means = half_even(sums[fitting], counts)
-        order = np.lexsort((phrases.alphabetical[phrase_of], -means, counts))
-        shown = zip(counts.tolist(), means.tolist(), strict=True)
-        figures = dict(zip(phrase_of.tolist(), shown, strict=True))
-        for phrase in phrases.pick(phrase_of[order].tolist(), KEYWORDS_PER_CATEGORY):
-            carriers = phrases.carriers(phrase)
-            price = _median(past.price[carriers[inside[carriers]]])
+        sums = np.bincount(place, np.rint(catalog.historical_rating[members] * 100), len(own.phrases))
+        means = half_even(sums[fitting], counts[fitting])
+        ranks = phrases.alphabetical[own.phrases[fitting]]
+        order = np.lexsort((ranks, -means, counts[fitting]))
+        ranked = dict(zip(own.phrases[fitting[order]].tolist(), order.tolist(), strict=True))
+        for phrase in phrases.pick(ranked, KEYWORDS_PER_CATEGORY):
+            i = fitting[ranked[phrase]]
+            price = _median(past.price[members[place == i]])
             assert price is not None
-            count, mean = figures[phrase]
-            cells.append([phrases.texts[phrase], row.name, str(count), amount(price), amount(mean)])
+            shown = str(counts[i]), amount(price), amount(int(means[ranked[phrase]]))
+            cells.append([phrases.texts[phrase], row.name, *shown])
     return cells
 
 
