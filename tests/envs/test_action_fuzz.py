@@ -190,9 +190,10 @@ ROWS: list[tuple[int, Any, list[str]]] = [
     ),
     *(
         (10, action, MALFORMED)
-        for action in each(b"[]", bytearray(b"[]"), 7, 7.5, True, {1}, np.zeros(3), np.array([QUERY]), object())
+        for action in each(b"[]", bytearray(b"[]"), 7, 7.5, True, {1}, np.zeros(3), object())
     ),
     (10, (call for call in [QUERY]), MALFORMED),
+    (10, np.array([QUERY]), MALFORMED),
     (10, np.int64(7), MALFORMED),
     (11, calls(1025), MALFORMED),
     (12, calls(65), ["too_many_calls"] * 65),
