@@ -1,4 +1,4 @@
-"""The dynamics are frozen: a change of any figure here is a change of dynamics and needs new environment ids."""
+"""The dynamics are frozen: a change of any figure here changes the dynamics and needs new environment ids."""
 
 from __future__ import annotations
 
