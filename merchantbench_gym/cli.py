@@ -355,10 +355,12 @@ def tools(
     openai: Annotated[
         bool, typer.Option("--openai", help="Print the granted tools as a list for the model's tools=.")
     ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the index as Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the tools an agent can call, or show one in full."""
     from merchantbench_gym.tools import default_registry
+    from merchantbench_gym.tools.index import markdown_table, purpose
 
     registry, denied = default_registry(), _load(scenario, settings, days).tools.denied
     if name:
@@ -369,16 +371,17 @@ def tools(
         _print_json(tool.schema())
     elif openai:
         _print_json(registry.schemas(denied))
+    elif markdown:
+        print(markdown_table(registry, denied))
     elif as_json:
         keys = ("name", "kind", "description")
         _print_json([{k: getattr(t, k) for k in keys} | {"granted": t.name not in denied} for t in registry])
     else:
         from merchantbench_gym.cli_report import show_rows
 
-        rows = []
-        for tool in registry:
-            sentence = re.split(r"\.(?:\s|$)", tool.description)[0]
-            rows.append((tool.name, "denied" if tool.name in denied else tool.kind, sentence))
+        rows = [
+            (tool.name, "denied" if tool.name in denied else tool.kind, purpose(tool)) for tool in registry
+        ]
         show_rows(("tool", "kind", "what it does"), rows)
 
 
