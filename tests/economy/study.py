@@ -58,7 +58,7 @@ class Played:
         record: Result record.
         days: Net assets at the end of each day.
         terms: Sums of the reward terms.
-        orders: Supplier rating and profit of each settled order.
+        orders: Of each settled order the supplier's rating and the profit as a share of the sale price.
     """
 
     record: dict[str, Any]
@@ -80,7 +80,7 @@ def climb(task: Climb) -> Played:
         result_record(result),
         days,
         {term: cents / 100 for term, cents in result.terms.items()},
-        list(zip(ratings.tolist(), [order.profit / 100 for order in settled], strict=True)),
+        list(zip(ratings.tolist(), [order.profit / order.sale for order in settled], strict=True)),
     )
 
 
@@ -325,9 +325,9 @@ def _plot_profit_by_rating(study: Study, axes: Any) -> None:
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.errorbar([edges[i - 1] + 0.125 for i in kept], means, yerr=errors, fmt="o-", capsize=3)
     axes.set(
-        title="Profit per settled order against the supplier's rating (products drawn at random; mean, 95 %)",
+        title="What is left of a sale, by the supplier's rating (products drawn at random)",
         xlabel="supplier rating",
-        ylabel="profit per order",
+        ylabel="profit / sale price, mean and 95 %",
     )
 
 
