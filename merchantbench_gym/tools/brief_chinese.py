@@ -86,7 +86,10 @@ def _demand(s: Scenario) -> tuple[str, str]:
     factors += ["店铺评分"] if s.rating.enabled else []
     lines = [f"顾客对每个商品的需求取决于{'、'.join(factors[:-1])}和{factors[-1]}，各商品相互独立。"]
     if life.enabled:
-        text = f"新上架商品的曝光从 {percent(life.start)} 开始，{plain(life.ramp_days)} 天后达到 100 %"
+        text = (
+            "曝光是商品所能触达的感兴趣顾客的比例，取决于曝光年龄，即在架天数。"
+            f"新上架商品从 {percent(life.start)} 开始，{plain(life.ramp_days)} 天后达到 100 %"
+        )
         if life.decay_per_day > 0:
             half_life = math.log(2) / life.decay_per_day
             days = float(f"{half_life:.2g}") if half_life < 100 else round(half_life)
@@ -113,8 +116,10 @@ def _orders(s: Scenario) -> tuple[str, str]:
     refund = "退款退回收得回的那部分成本" if fees else "退款退回成本"
     return "订单与资金", _lines(
         f"采购自动进行。{price}只从余额支付，不动用保证金；余额不足时订单以 insufficient_balance 失败。",
+        "每个订单只含一件商品。若未先被取消，经过供应商发货时间后发货，再经过物流时间后送达。",
         "成本在送达前计入在途；送达后售价转为应收。",
-        f"订单在送达后 1 小时至 {_hours(s.orders.settlement_hours_max)}内结算。",
+        f"订单在送达后 1 小时至 {_hours(s.orders.settlement_hours_max)}内结算。"
+        "正常结算或差评结算时，应收款支付给你。",
         f"取消退回成本；{refund}，但收不到售价；仅退款则两者都失去。",
         "状态流转：ordered，［late，］shipped，delivered，"
         "然后 settled_normal、settled_bad_review、settled_refund 或 "

@@ -100,8 +100,9 @@ def _demand(s: Scenario) -> tuple[str, str]:
     ]
     if life.enabled:
         text = (
-            f"A new listing starts at {percent(life.start)} of its exposure and reaches 100 % after "
-            f"{counted(life.ramp_days, 'day')}"
+            "Exposure is the share of interested customers that a listing reaches; it follows from the "
+            f"exposure age, the days on the shelf. A new listing starts at {percent(life.start)} and reaches "
+            f"100 % after {counted(life.ramp_days, 'day')}"
         )
         if life.decay_per_day > 0:
             half_life = math.log(2) / life.decay_per_day
@@ -140,8 +141,11 @@ def _orders(s: Scenario) -> tuple[str, str]:
     return "Orders and cash", bullets(
         f"Procurement is automatic. {price} paid from the balance only, never from the deposit; if the "
         "balance does not suffice, the order fails as insufficient_balance.",
+        "Each order is for one unit. Unless it is cancelled before, it ships when the supplier's ship hours "
+        "have passed and is delivered after the logistics hours.",
         "The cost waits in transit until delivery; then the sale price becomes receivable.",
-        f"A delivered order is settled 1 hour to {duration(s.orders.settlement_hours_max)} after delivery.",
+        f"A delivered order is settled 1 hour to {duration(s.orders.settlement_hours_max)} after delivery. "
+        "Settled normally or with a bad review, the receivable is paid out to you.",
         f"A cancellation returns the cost; {refund}, but not the sale; refund-only loses both.",
         "Status chains: ordered, [late,] shipped, delivered, then settled_normal, settled_bad_review, "
         "settled_refund or settled_only_refund; ordered or late, then cancelled; failed at once: stockout, "

@@ -116,9 +116,10 @@ def search_products(
     """Find products on offer across all suppliers by words, filters and sort order.
 
     Covers every product its supplier sells now, on your shelf or not; products a supplier has withdrawn are
-    left out. A product matches a query if it carries at least one of its words. Prices are supplier prices,
-    ship hours run from the order to shipping, logistics hours from shipping to delivery. Values are those of
-    this window.
+    left out. A product matches a query if it carries at least one of its words. price is what the supplier
+    asks of you per unit, quantity the supplier's stock. historical_avg_rating is the record of the product,
+    shop_rating that of its supplier, both 0 to 5. Ship hours run from the order to shipping, logistics hours
+    from shipping to delivery. Values are those of this window.
 
     Args:
         query: Words to look for in product id, name, category and supplier name; blank browses everything.

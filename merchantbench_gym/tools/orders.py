@@ -200,8 +200,8 @@ def query_open_orders(
     """List orders not finished yet.
 
     Late orders come first, then ordered, shipped and delivered ones, the newest first within each.
-    by_status counts the orders selected. Amounts are in currency units and net_profit is provisional.
-    Values are those of this window.
+    by_status counts the orders selected. Amounts are in currency units; net_profit is provisional, the sale
+    is not in it before settlement. Values are those of this window.
 
     Args:
         statuses: Statuses to show; all four if left out or empty.

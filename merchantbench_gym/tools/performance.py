@@ -126,10 +126,11 @@ def query_store_performance(
     """Report results per day or week.
 
     One row per day (D13) or week of the run (W2 is days 8 to 14, cut to the range), with values of that
-    bucket alone, and totals over the range. Orders (failed ones included), gmv, cost and gross profit count
-    by the hour the order was placed, gmv and cost without failed orders; net profit by the hour the order
-    finished; fines as collected and fees by the hour they were debited. net_assets is as of the end of the
-    bucket. Amounts are in currency units. At most 120 buckets per call.
+    bucket alone, and totals over the range. gmv is the sum of sale prices, cost that of supplier prices.
+    Orders (failed ones included), gmv, cost and gross profit count by the hour the order was placed, gmv and
+    cost without failed orders; net profit by the hour the order finished; fines as collected and fees by the
+    hour they were debited. net_assets is as of the end of the bucket. Amounts are in currency units. At most
+    120 buckets per call.
 
     Args:
         day_from: First day, from 1.
@@ -197,10 +198,11 @@ def query_product_sales_stats(
     """Rank products by results in a day range.
 
     One row per product of which any of your orders was placed or changed its status in the range, on your
-    shelf now or not; highest first. orders includes failed ones, gmv and gross_profit do not; these count by
-    the hour the order was placed, net_profit, refunds and bad reviews by the hour the order finished, fines
-    as collected by the hour they were debited, late orders by the hour they became late. The current prices
-    and the margin, (sale price - supplier price) / sale price, are as of now and null off the shelf.
+    shelf now or not; highest first. gmv is the sum of sale prices. orders includes failed ones, gmv and
+    gross_profit do not; these count by the hour the order was placed, net_profit, refunds and bad reviews by
+    the hour the order finished, fines as collected by the hour they were debited, late orders by the hour
+    they became late. The current prices and the margin, (sale price - supplier price) / sale price, are as of
+    now and null off the shelf.
 
     Args:
         day_from: First day, from 1.

@@ -161,6 +161,16 @@ def test_switches() -> None:
     assert "fined" not in section(text(fines={"stockout": 0}), "Supply")
 
 
+def test_terms_are_explained_where_they_are_used() -> None:
+    demand, orders = section(text(), "Demand"), section(text(), "Orders and cash")
+    assert demand.index("Exposure is the share") < demand.index("20 %")
+    for phrase in ("one unit", "ship hours", "logistics hours", "paid out"):
+        assert phrase in orders
+    chinese = brief(load_scenario("default"), "zh")
+    for phrase in ("曝光是", "一件商品", "发货时间后发货", "支付给你"):
+        assert phrase in chinese
+
+
 def test_a_limit_of_one_turn_has_its_own_rule() -> None:
     time = section(text(turns={"max_turns_per_window": 1}), "Time")
     assert "Every message closes the window" in time
