@@ -148,7 +148,6 @@ class Catalog:
         self._titles: list[str] | None = None
         self._supplier_products: dict[int, Ints] | None = None
         self._noise_rows: dict[int, Floats] = {}
-        self._noise_nodes: NDArray[np.uint64] | None = None
         self.hash = self._digest()
 
     def _build_suppliers(self, section: Any) -> None:
@@ -226,7 +225,8 @@ class Catalog:
         self.week: Floats = 1.0 + curve.week_amplitude * np.sin(2.0 * np.pi * (np.arange(7) / 7))
         self._noise_sd: float = curve.noise_sd
         self._noise_floor: float = curve.noise_floor
-        self._noise_key = draws.draw(self.seed, draws.CURVE_NOISE)
+        noise_key = draws.draw(self.seed, draws.CURVE_NOISE)
+        self._noise_nodes = draws.sm_array(noise_key, np.arange(self.size))
         keys = draws.sm_array(draws.draw(self.seed, draws.HOUR_SHAPE), np.arange(len(CATEGORIES)))
         words = draws.sm_array(keys[:, None], np.arange(24)[None, :])
         shares = np.array(HOUR_SHAPES) * _span(draws.uniform_array(words), scenario.catalog.hour_jitter)
@@ -258,8 +258,8 @@ class Catalog:
         """
         row = self._noise_rows.get(product)
         if row is None:
-            key = np.array([draws.sm(self._noise_key, product)], dtype=np.uint64)
-            row = self._noise(key, np.arange(DAYS_PER_YEAR)) * self.season * self.base_demand[product]
+            noise = self._noise(self._noise_nodes[product], np.arange(DAYS_PER_YEAR))
+            row = noise * self.season * self.base_demand[product]
             row.flags.writeable = False
             if len(self._noise_rows) >= _MAX_NOISE_ROWS:
                 self._noise_rows.clear()
@@ -278,8 +278,6 @@ class Catalog:
         """
         indices = np.asarray(indices, dtype=np.int64)
         of_year = day % DAYS_PER_YEAR
-        if self._noise_nodes is None:
-            self._noise_nodes = draws.sm_array(self._noise_key, np.arange(self.size))
         noise = self._noise(self._noise_nodes[indices], of_year)
         curve: Floats = self.base_demand[indices] * self.season[of_year] * self.week[day % 7] * noise
         return curve

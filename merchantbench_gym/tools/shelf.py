@@ -337,14 +337,14 @@ def review_my_listings(
         view.now - max(listed_t, listed_t if sums.last_procured_t is None else sums.last_procured_t)
         for listed_t, sums in zip(shelf.listed_t.tolist(), totals, strict=True)
     ]
-    keys: dict[str, list[int]] = {
-        "listing_age_days": (-shelf.age).tolist(),
-        "days_without_sales": [-hours for hours in idle],
-        "fine": [-fines[product] for product in products],
-        "procured_orders": [procured[product] for product in products],
-    }
+    key: list[int] = {
+        "listing_age_days": lambda: (-shelf.age).tolist(),
+        "days_without_sales": lambda: [-hours for hours in idle],
+        "fine": lambda: [-fines[product] for product in products],
+        "procured_orders": lambda: [procured[product] for product in products],
+    }[sort_by]()
     # Sorting is stable and rows come by product, so ties stand by product id.
-    order = sorted(range(len(products)), key=keys[sort_by].__getitem__)
+    order = sorted(range(len(products)), key=key.__getitem__)
     start, stop = bounds(page, page_size)
     shown = order[start:stop]
     ages = shown_age(shelf.age)
