@@ -336,7 +336,7 @@ class WorldReads:
             # Closing empties a shelf at once, which the cache sees by the size.
             supply = ShelfSupply(self.timelines, m.shelf.products, t, self.rules.max_listings)
             self._supply[m.index] = supply
-        else:
+        elif supply.hour != t:
             supply.refresh(m.shelf.products, t)
         return supply
 

@@ -452,8 +452,6 @@ class ShelfSupply:
 
     def refresh(self, products: Ints, hour: int) -> None:
         """Carries the state forward to an hour."""
-        if hour == self.hour:
-            return
         self.hour = hour
         for slot in (self.next_change[: self.size] <= hour).nonzero()[0].tolist():
             self._write(slot, int(products[slot]), hour)

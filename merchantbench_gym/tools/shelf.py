@@ -337,12 +337,13 @@ def review_my_listings(
         view.now - max(listed_t, listed_t if sums.last_procured_t is None else sums.last_procured_t)
         for listed_t, sums in zip(shelf.listed_t.tolist(), totals, strict=True)
     ]
-    key: list[int] = {
+    keys: dict[str, Callable[[], list[int]]] = {
         "listing_age_days": lambda: (-shelf.age).tolist(),
         "days_without_sales": lambda: [-hours for hours in idle],
         "fine": lambda: [-fines[product] for product in products],
         "procured_orders": lambda: [procured[product] for product in products],
-    }[sort_by]()
+    }
+    key = keys[sort_by]()
     # Sorting is stable and rows come by product, so ties stand by product id.
     order = sorted(range(len(products)), key=key.__getitem__)
     start, stop = bounds(page, page_size)

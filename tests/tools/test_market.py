@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from desk import Desk
 
 from merchantbench_gym.market.world import MarketError
 from merchantbench_gym.tools.market import trend
-from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.phrases import phrases_of
+from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.results import rounded
 
 Row = dict[str, Any]
@@ -76,6 +77,16 @@ def test_recent_keeps_the_values_used_last() -> None:
     for key in (1, 2, 1, 3, 1, 2):
         assert get(key) == key
     assert made == [1, 2, 3, 2] and len(recent) == 2
+
+
+def test_recent_keeps_as_much_as_its_capacity_allows() -> None:
+    recent = Recent(5, len)
+    for key in ("a", "bbb", "cc", "ddddddd"):
+        assert recent.get(key, partial(str, key)) == key
+    assert len(recent) == 1  # too heavy, but used last
+    for key in ("ee", "fff", "g"):
+        recent.get(key, partial(str, key))
+    assert len(recent) == 2 and recent.get("fff", lambda: "other") == "fff"
 
 
 # --- market_brief ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 
 import pytest
 from hypothesis import given
@@ -75,6 +75,15 @@ def test_money_is_cents_over_a_hundred(cents: int) -> None:
 def test_rounding_is_half_even_on_the_shortest_decimal(x: float, digits: int, shown: float) -> None:
     assert rounded(x, digits) == shown
     assert repr(rounded(x, digits)) != "-0.0"
+
+
+@given(
+    st.floats(-1e10, 1e10) | st.integers(-(10**9), 10**9).map(lambda n: n / 2000),
+    st.integers(0, 4),
+)
+def test_rounding_goes_by_the_decimal_form(x: float, digits: int) -> None:
+    exact = Decimal(repr(x)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN)
+    assert rounded(x, digits) == float(exact)
 
 
 def test_echo_is_short_and_encodable() -> None:
