@@ -12,6 +12,7 @@ import re
 import sqlite3
 import threading
 import unicodedata
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,6 +95,9 @@ class TextIndex:
         self._lock = threading.Lock()
         self._answers = Recent(KEPT_MATCHES, weight)
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        # From Python 3.13 on a database that is dropped open warns. An index may die inside a cycle, where
+        # only a reference from outside still finds its database whole.
+        weakref.finalize(self, self._database.close)
         self._database.execute(
             "CREATE VIRTUAL TABLE texts USING fts5(product_id, name, category, supplier_name, content='', "
             "tokenize='porter unicode61 remove_diacritics 2')"

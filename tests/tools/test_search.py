@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import sqlite3
 from collections import Counter
 
 import numpy as np
@@ -145,6 +147,16 @@ def test_answers_are_the_same_from_memory(index: TextIndex) -> None:
     for number in range(50):
         found(index, f"word{number}")
     assert found(index, "supplier earbud") == first
+
+
+def test_a_dropped_index_closes_its_database() -> None:
+    index = TextIndex(ROWS)
+    index.itself = index  # type: ignore[attr-defined]
+    database = index._database
+    del index
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        database.execute("SELECT 1")
 
 
 def test_one_index_per_catalog_and_process() -> None:
