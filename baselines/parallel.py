@@ -14,6 +14,7 @@ from merchantbench_gym.baselines.runner import (
     answered,
     check_policy,
     checked_limits,
+    recorder_of,
 )
 from merchantbench_gym.baselines.tally import start_counting
 from merchantbench_gym.wrappers.mailbox import Mailbox
@@ -71,10 +72,15 @@ def run_parallel(
     tap = start_counting(penv.unwrapped, len(names))
     runs = {agent: SeatRun(policies[agent], held, tap, agent, m) for m, agent in enumerate(names)}
     table = _Table(penv, runs, on_turn, on_error)
+    recorder = recorder_of(penv.unwrapped)
+    own_seed = seed if policy_seed is None else policy_seed
     try:
         table.begin(*(penv.reset(seed=seed, options=options) if start is None else start))
+        for run in runs.values():
+            run.recorded_by(recorder, own_seed if start is None else None)
+        if start is not None and recorder is not None and recorder.past is not None:
+            table.remember(recorder.past)
         if start is None:
-            own_seed = seed if policy_seed is None else policy_seed
             for agent, run in runs.items():
                 table.ask(agent, partial(run.reset, Seat.from_env(penv, agent), own_seed))
         table.play()
@@ -83,6 +89,9 @@ def run_parallel(
     finally:
         for policy in policies.values():
             policy.close()
+    reason = next(filter(None, table.reasons.values()), "")
+    if recorder is not None and reason:
+        recorder.stop(reason)
     return {agent: run.result(penv, table.reasons[agent], seed) for agent, run in runs.items()}
 
 
@@ -108,6 +117,11 @@ class _Table:
         for agent, observation in observations.items():
             self.boxes[agent] = Mailbox(observation, infos[agent])
             self.runs[agent].begin(observation, infos[agent])
+
+    def remember(self, past: Any) -> None:
+        """Take over what seats that wait for others had not been told when a run was cut off."""
+        for agent, box in self.boxes.items():
+            box.load(past.seats[self.runs[agent].merchant].mail())
 
     def play(self) -> None:
         """Step the market until it is empty or no policy plays any more."""

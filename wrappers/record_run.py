@@ -52,13 +52,12 @@ class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @classmethod
     def continued(cls, env: gymnasium.Env[Any, Any], recorder: Recorder) -> Self:
-        """Wrap an environment that stands where the run of a recorder ends."""
+        """Wrap an environment for a recorder that goes on with its run once the past has been made again."""
         check_order(env, "RecordRun")
         wrapper = cls.__new__(cls)
         RecordConstructorArgs.__init__(wrapper, path=os.fspath(recorder.path), label="", policy=None)
         gymnasium.Wrapper.__init__(wrapper, env)
         wrapper._record_with(recorder)
-        recorder.go_on(env.unwrapped)
         return wrapper
 
     def _record_with(self, recorder: Recorder) -> None:

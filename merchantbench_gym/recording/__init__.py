@@ -10,15 +10,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from merchantbench_gym.recording.branch import fork, salvage
+    from merchantbench_gym.recording.exporting import export
+    from merchantbench_gym.recording.market import attach
     from merchantbench_gym.recording.rerun import replay
+    from merchantbench_gym.recording.resuming import resume
     from merchantbench_gym.recording.schema import JournalMismatch
 
 _HOMES = {
     "JournalMismatch": "schema",
+    "attach": "market",
+    "export": "exporting",
+    "fork": "branch",
     "replay": "rerun",
+    "resume": "resuming",
+    "salvage": "branch",
 }
 
-__all__ = ["JournalMismatch", "replay"]
+__all__ = ["JournalMismatch", "attach", "export", "fork", "replay", "resume", "salvage"]
 
 
 def __getattr__(name: str) -> object:

@@ -11,16 +11,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gymnasium.error import ResetNeeded
+
 import merchantbench_gym
 from merchantbench_gym.market.world import STATUSES
 from merchantbench_gym.recording import schema
 from merchantbench_gym.recording.actions import action_text, record_message
 from merchantbench_gym.recording.journal import Journal, dumps
+from merchantbench_gym.recording.past import Past
 from merchantbench_gym.recording.schema import FORMAT, Pathish, insert, rows
 from merchantbench_gym.recording.stack import describe_env, describe_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Record = dict[str, Any]
 
@@ -59,7 +62,8 @@ class Recorder:
     Attributes:
         path: The run file in use; a later episode has a file of its own.
         journal: What wrappers and policies write through.
-        past: What a resumed run did before, see :class:`~merchantbench_gym.recording.rerun.Past`.
+        past: What a resumed run did before; None for a run that was not resumed.
+        watch: Gets the records of turns that are made before the recording begins.
 
     Raises:
         FileExistsError: There is a run in the file already.
@@ -76,7 +80,8 @@ class Recorder:
         connection: sqlite3.Connection | None = None,
     ) -> None:
         self.path = Path(path)
-        self.past: Any = None
+        self.past: Past | None = None
+        self.watch: Callable[[Record], object] | None = None
         self._stem = self.path
         self._episodes = 0
         self._label = label
@@ -126,8 +131,9 @@ class Recorder:
             outer: The outermost recorded layer of its stack.
             options: What ``reset`` was given.
         """
+        self.past = None
         if self._seq:
-            self._end("stopped", "reset")
+            self._end("stopped", "reset", ("finished", "stopped"))
             self._next_file()
         self._start()
         self._env = env
@@ -156,9 +162,14 @@ class Recorder:
             self._db.execute("DELETE FROM event")
             insert(self._db, "run", row)
 
-    def go_on(self, env: Any) -> None:
-        """Continue the run of the file, whose turns the environment has made again."""
-        self._env = env
+    def go_on(self, env: Any, past: Past) -> None:
+        """Continue the run of the file, whose turns the environment has made again.
+
+        Args:
+            env: The environment whose session is recorded.
+            past: What came of these turns.
+        """
+        self._env, self.past, self.watch = env, past, None
         self._episodes = 1
         session = env.session
         for turn in rows(self._db, "SELECT * FROM turn ORDER BY seq"):
@@ -186,25 +197,32 @@ class Recorder:
         Args:
             actions: Action by merchant.
         """
+        if self._env is None:
+            raise ResetNeeded("call reset() of the recorded environment first")
         session = self._env.session
         self._step += 1
         self._actions = dict(actions)
         seats = range(session.world.merchants)
         self._deciding = sum(session.phase(m) == "deciding" for m in seats)
+        before = self._seq
         try:
             yield
+            if before < self._seq < before + self._deciding:
+                # Some seats repeated a turn; the step is whole all the same.
+                made = (self._seq - before, self._step)
+                self._db.execute("UPDATE turn SET deciding = ? WHERE step = ?", made)
         finally:
             self._actions = None
             self._settle(session)
 
     def stop(self, reason: str) -> None:
         """Note that the run ends before its end; it can be resumed."""
-        self._end("stopped", reason, ("finished", ""))
+        self._end("stopped", reason)
 
     def close(self) -> None:
         """Close the file; a run that goes on is noted as stopped."""
         with suppress(sqlite3.ProgrammingError):  # closed already
-            self._end("stopped", "closed")
+            self._end("stopped", "closed", ("finished", "stopped"))
             self._db.close()
 
     # --- turns ---
@@ -212,6 +230,8 @@ class Recorder:
     def __call__(self, record: Record) -> None:
         """Write the record of a turn; runs inside the turn."""
         if self._env is None:
+            if self.watch is not None:
+                self.watch(record)
             return
         merchant = record["merchant"]
         place = (merchant, record["window"], record["turn"])
@@ -322,9 +342,9 @@ class Recorder:
                 self._db.execute("UPDATE turn SET reward = ? WHERE seq = ?", (reward, seq))
                 del self._unpaid[merchant]
         if session.finished and not self._unpaid:
-            self._end("finished", session.end_reason(0), ("finished", ""))
+            self._end("finished", session.end_reason(0))
 
-    def _end(self, status: str, reason: str, unless: tuple[str, str] = ("finished", "stopped")) -> None:
+    def _end(self, status: str, reason: str, unless: tuple[str, str] = ("finished", "")) -> None:
         with self._transaction():
             for merchant, kind, body in self.journal.take_events(None):
                 window, turn = self._last.get(merchant, (0, 0))

@@ -147,12 +147,17 @@ def fresh_session(run: Row) -> Session:
 
 def turn_rows(connection: sqlite3.Connection) -> Iterator[Row]:
     """The turns of a run in their order, each with its calls under ``calls``."""
-    last = connection.execute("SELECT MAX(seq) FROM turn").fetchone()[0] or 0
-    for seq in range(1, last + 1):
-        for turn in rows(connection, "SELECT * FROM turn WHERE seq = ?", (seq,)):
-            query = "SELECT * FROM call WHERE merchant = ? AND window = ? AND turn = ? ORDER BY position"
-            place = (turn["merchant"], turn["window"], turn["turn"])
-            yield {**turn, "calls": rows(connection, query, place)}
+    seq = 0
+    while found := rows(connection, "SELECT * FROM turn WHERE seq > ? ORDER BY seq LIMIT 1", (seq,)):
+        turn = found[0]
+        seq = turn["seq"]
+        query = "SELECT * FROM call WHERE merchant = ? AND window = ? AND turn = ? ORDER BY position"
+        yield {**turn, "calls": rows(connection, query, place(turn))}
+
+
+def place(turn: Row) -> tuple[int, int, int]:
+    """Merchant, window and turn number of a row."""
+    return turn["merchant"], turn["window"], turn["turn"]
 
 
 def resubmit(session: Session, turn: Row, records: list[dict[str, Any]]) -> Divergence | None:
@@ -196,27 +201,27 @@ def run_clock(session: Session) -> None:
 
 def difference(turn: Row, record: Mapping[str, Any]) -> Divergence | None:
     """Compare a recorded turn with the record of the same turn made again; calls come first."""
-    place = (turn["window"], turn["turn"])
+    where = (turn["window"], turn["turn"])
     for call, again in zip(turn["calls"], record["calls"], strict=False):
         position = again["position"]
         if call["position"] != position:
-            return Divergence(*place, position, "position", call["position"], position)
+            return Divergence(*where, position, "position", call["position"], position)
         arguments = canonical_text(call["arguments"])
         if arguments != (now := canonical(again["arguments"])):
-            return Divergence(*place, position, "arguments", arguments, now)
+            return Divergence(*where, position, "arguments", arguments, now)
         for name in CALL_FIELDS:
             value = storable(again[name]) if name == "name" else again[name]
             if call[name] != value:
-                return Divergence(*place, position, name, call[name], value)
+                return Divergence(*where, position, name, call[name], value)
     if len(turn["calls"]) != len(record["calls"]):
-        return Divergence(*place, None, "calls", len(turn["calls"]), len(record["calls"]))
+        return Divergence(*where, None, "calls", len(turn["calls"]), len(record["calls"]))
     renamed = {**record, "text": storable(record["text"])}
     for name in TURN_FIELDS:
         if turn[name] != renamed[name]:
-            return Divergence(*place, None, name, turn[name], renamed[name])
+            return Divergence(*where, None, name, turn[name], renamed[name])
     for mine, its in (("closed_by", "window_closed_by"), ("window", "window"), ("turn", "turn")):
         if turn[mine] != record[its]:
-            return Divergence(*place, None, mine, turn[mine], record[its])
+            return Divergence(*where, None, mine, turn[mine], record[its])
     return None
 
 

@@ -21,13 +21,7 @@ def describe_env(env: Any) -> dict[str, str]:
     """Columns of the run table that name an unwrapped environment."""
     spec = getattr(env, "spec", None)
     env_id = str(env.metadata.get("name", type(env).__name__)) if spec is None else str(spec.id)
-    return {"env_id": env_id, "env": _place(_own_class(env))}
-
-
-def _own_class(env: Any) -> type:
-    """The class of an environment; for a market that is recorded in place, the class it was before."""
-    kind = type(env)
-    return kind.__bases__[0] if getattr(kind, "recorded_in_place", False) else kind
+    return {"env_id": env_id, "env": _place(getattr(env, "recorded_class", type(env)))}
 
 
 def describe_stack(env: Any) -> list[dict[str, Any]]:
@@ -44,7 +38,8 @@ def _place(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _found(place: str) -> Any:
+def find(place: str) -> Any:
+    """The object that a ``module:name`` names."""
     module, _, name = place.partition(":")
     value: Any = importlib.import_module(module)
     for part in name.split("."):
@@ -65,7 +60,7 @@ def build_env(run: Row, *, bare: bool = False) -> Any:
     # A wrapper may change what the environment does, so there is one scenario: that of the episode.
     scenario = json.loads(run["scenario"])
     if run["merchants"] > 1 and (bare or run["env"].startswith(f"{ENVS}marketplace:")):
-        return _found(f"{ENVS}marketplace:MarketplaceEnv")(scenario, merchants=run["merchants"])
+        return find(f"{ENVS}marketplace:MarketplaceEnv")(scenario, merchants=run["merchants"])
     if not run["env"].startswith(ENVS):
         hint = "replay, fork and export work on the file; only the stack cannot be built again"
         raise JournalMismatch("env", run["env"], "an environment that can be built from data", hint)
@@ -73,7 +68,7 @@ def build_env(run: Row, *, bare: bool = False) -> Any:
         made = gymnasium.make(run["env_id"], scenario=scenario, disable_env_checker=True)
         env: Any = made.unwrapped
     else:
-        env = _found(run["env"])(scenario)
+        env = find(run["env"])(scenario)
     return env if bare else _wrapped(env, json.loads(run["stack"]))
 
 
@@ -84,7 +79,7 @@ def _wrapped(env: Any, layers: list[Mapping[str, Any]]) -> Any:
         if layer["arguments"] is None:
             hint = "it does not tell its arguments (gymnasium.utils.RecordConstructorArgs)"
             raise JournalMismatch("stack", layer["wrapper"], "a wrapper that can be built again", hint)
-        env = _found(layer["wrapper"])(env, **layer["arguments"])
+        env = find(layer["wrapper"])(env, **layer["arguments"])
     return env
 
 

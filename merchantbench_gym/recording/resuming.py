@@ -1,0 +1,172 @@
+"""Going on with a run from its file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from merchantbench_gym.recording.actions import text_action
+from merchantbench_gym.recording.market import Recorded, record_in_place
+from merchantbench_gym.recording.past import Past, past_seat
+from merchantbench_gym.recording.recorder import Recorder
+from merchantbench_gym.recording.rerun import difference, place, resubmit, turn_rows
+from merchantbench_gym.recording.schema import JournalMismatch, Pathish, Row, damaged, open_run, rows
+from merchantbench_gym.recording.stack import build_env, check_hashes, find
+from merchantbench_gym.session import TurnRefused
+
+RECORD_RUN = "merchantbench_gym.wrappers.record_run:RecordRun"
+SEAT = "merchantbench_gym.wrappers.seat:Seat"
+
+Resumed = tuple[Any, Any, Any]
+
+
+def resume(path: Pathish, policy: Any = None) -> Resumed:
+    """Bring a recorded run back to where it ended, and go on recording into the same file.
+
+    The stack is built again (without fault injection), reset with the seed of the run, and every recorded
+    action is handed in again; each result and digest must be as recorded. What a market had begun of a step
+    when it was cut off is dropped: nobody has been told of it.
+
+    Args:
+        path: The run file.
+        policy: The player, or a mapping of players by agent; it is given the state it had after the last
+            turn.
+
+    Returns:
+        The recorded environment, and observation and info as of the last return, for a market dicts of them
+        by agent: what ``run_episode`` and ``run_parallel`` take as ``start``.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        JournalMismatch: The file is damaged, or does not fit this package's format, scenario, catalog or
+            tools, or a turn comes out differently now.
+    """
+    connection = open_run(path)
+    try:
+        run = rows(connection, "SELECT * FROM run")[0]
+        recorder = Recorder(path, connection=connection)
+        stack = build_env(run)
+        one_seat = isinstance(stack, gymnasium.Env)
+        resumed = (_resume_stack if one_seat else _resume_market)(stack, run, connection, recorder)
+        if policy is not None:
+            _load_policies(resumed[0], run, connection, policy)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise damaged(path, error) from None
+    except BaseException:
+        connection.close()
+        raise
+    return resumed
+
+
+def _resume_stack(stack: Any, run: Row, connection: sqlite3.Connection, recorder: Recorder) -> Resumed:
+    env = find(RECORD_RUN).continued(stack, recorder)
+    observation, info = stack.reset(seed=int(run["seed"]))
+    bare = stack.unwrapped
+    check_hashes(run, bare)
+    seat = past_seat(info)
+    records: list[dict[str, Any]] = []
+    recorder.watch = records.append
+    for turn in turn_rows(connection):
+        if turn["own"]:
+            records.clear()
+            observation, _, _, _, info = _stepped(stack, text_action(turn["action"]), turn)
+            _compare(turn, records)
+            seat.take(observation, info, acted=True)
+            seat.add(records[-1])
+        else:
+            found = resubmit(bare.session, turn, records)
+            if found is not None:
+                raise found.mismatch()
+    recorder.go_on(bare, Past([seat]))
+    return env, observation, info
+
+
+def _resume_market(penv: Any, run: Row, connection: sqlite3.Connection, recorder: Recorder) -> Resumed:
+    observations, infos = penv.reset(seed=int(run["seed"]))
+    check_hashes(run, penv)
+    record_in_place(penv, recorder, waiting=True)
+    agents = list(penv.possible_agents)
+    past = Past([past_seat(infos[agent]) for agent in agents])
+    _drop_cut_step(connection)
+    records: list[dict[str, Any]] = []
+    recorder.watch = records.append
+    last: dict[str, Any] = {}
+    for _, group in itertools.groupby(turn_rows(connection), key=lambda turn: turn["step"]):
+        turns = list(group)
+        records.clear()
+        actions = {agents[turn["merchant"]]: text_action(turn["action"]) for turn in turns}
+        # A seat that could have made a turn and did not has repeated one.
+        idle = [
+            agent for m, agent in enumerate(agents) if penv.session.turns_left(m) and agent not in actions
+        ]
+        last |= actions
+        repeated = {agent: last[agent] for agent in idle if agent in last}
+        seen, _, _, _, told = _stepped(super(Recorded, penv), {**actions, **repeated}, turns[0])
+        if len(records) != len(turns):
+            raise JournalMismatch(f"turns of step {turns[0]['step']}", len(turns), len(records))
+        for turn, record in zip(turns, list(records), strict=True):
+            _compare(turn, [record])
+            past.seats[turn["merchant"]].add(record)
+        for agent, observation in seen.items():
+            past.seats[agents.index(agent)].take(observation, told[agent], acted=agent in actions)
+        observations, infos = {**observations, **seen}, {**infos, **told}
+    recorder.go_on(penv, past)
+    return penv, observations, infos
+
+
+def _drop_cut_step(connection: sqlite3.Connection) -> None:
+    """Delete the turns of a last step of which not all had been written."""
+    last = rows(connection, "SELECT step, MAX(deciding) AS due, COUNT(*) AS made FROM turn GROUP BY step")
+    if last and last[-1]["made"] < last[-1]["due"]:
+        turns = rows(connection, "SELECT * FROM turn WHERE step = ?", (last[-1]["step"],))
+        connection.execute("BEGIN IMMEDIATE")
+        for turn in turns:
+            for table in ("turn", "call", "event", "note"):
+                query = f"DELETE FROM {table} WHERE merchant = ? AND window = ? AND turn = ?"
+                connection.execute(query, place(turn))
+            if turn["closed_by"]:
+                query = "DELETE FROM metric WHERE merchant = ? AND window = ?"
+                connection.execute(query, place(turn)[:2])
+        connection.execute("COMMIT")
+
+
+def _stepped(env: Any, action: Any, turn: Row) -> Any:
+    try:
+        return env.step(action)
+    except TurnRefused as refused:
+        where = f"window {turn['window']}, turn {turn['turn']}, turn"
+        raise JournalMismatch(where, turn["turn_id"], str(refused)) from None
+
+
+def _compare(turn: Row, records: list[dict[str, Any]]) -> None:
+    if not records:
+        where = f"window {turn['window']}, turn {turn['turn']}, turn"
+        raise JournalMismatch(where, turn["turn_id"], "no turn")
+    found = difference(turn, records[-1])
+    if found is not None:
+        raise found.mismatch()
+
+
+def _load_policies(env: Any, run: Row, connection: sqlite3.Connection, policy: Any) -> None:
+    """Give policies the state they had after the last recorded turn of their seats."""
+    names = list(getattr(env.unwrapped, "possible_agents", ["merchant_0"]))
+    policies = policy if isinstance(policy, Mapping) else {names[0]: policy}
+    known = json.loads(run["policy"])
+    for agent, player in policies.items():
+        merchant = names.index(agent)
+        identity = known.get(str(merchant), {})
+        for key in ("name", "version"):
+            if key in identity and identity[key] != getattr(player, key):
+                raise JournalMismatch(f"policy {key}", identity[key], getattr(player, key))
+        player.reset(find(SEAT).from_env(env, agent), seed=int(identity.get("seed", run["seed"])))
+        query = "SELECT note FROM turn WHERE own AND merchant = ? ORDER BY seq DESC LIMIT 1"
+        last = connection.execute(query, (merchant,)).fetchone()
+        note = json.loads(last[0]) if last else None
+        if isinstance(note, dict) and "state" in note:
+            player.load_state_dict(note["state"])
