@@ -28,6 +28,7 @@ from merchantbench_gym.scenario import Scenario, load_scenario
 SEED = 42
 SLICES = 10
 CALLS, SIZE = 8760, 50
+LOOK_AHEAD = 64  # products looked at in one go while the shelf is filled
 QUERIES = (
     "ceramic",
     "steel bottle",
@@ -123,14 +124,16 @@ def _refill_shelf(world: World) -> None:
     shelf = world.shelf_columns(0)
     for product in shelf.product[~shelf.listed].tolist():
         world.delist(0, product)
-    if world.shelf_size(0) == world.scenario.merchant.max_listings:
-        return
-    view = world.catalog_view()
-    for product in map(int, np.flatnonzero(view.listed)):
-        if world.on_shelf(0, product):
-            continue
-        if world.list(0, product, round(1.5 * int(view.price[product]))) == "shelf_full":
-            return
+    free, taken = world.scenario.merchant.max_listings - world.shelf_size(0), set(world.shelf_products(0))
+    first, size = 0, world.catalog.size
+    while free and first < size:
+        block = [p for p in range(first, min(first + LOOK_AHEAD, size)) if p not in taken]
+        view = world.products_at(block, world.t)
+        new = view.listed.nonzero()[0][:free]
+        for product, price in zip(view.product[new].tolist(), view.price[new].tolist(), strict=True):
+            world.list(0, product, round(1.5 * price))
+        free -= len(new)
+        first += LOOK_AHEAD
 
 
 def end_only(env: Any, orders: list[int], pause: Pause) -> None:

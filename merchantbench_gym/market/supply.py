@@ -56,8 +56,6 @@ class SupplierState(NamedTuple):
     price: Ints
     listed: NDArray[np.bool_]
     ship_hours: Ints
-    last_change: Ints
-    next_change: Ints
 
 
 class Line(NamedTuple):
@@ -271,13 +269,14 @@ class Timelines:
         ship = np.where(
             disturbed[:, SHIPPING], values[k, 1, renewal[:, SHIPPING]], catalog.ship_hours[indices]
         )
-        following = np.minimum(count, bounds.shape[2] - 1)
-        upcoming = bounds[k[:, None], np.arange(3)[None, :], following].min(axis=1)
-        past = bounds[k[:, None], np.arange(3)[None, :], np.maximum(count - 1, 0)]
-        latest = np.where(count > 0, past, 0).max(axis=1)
-        return SupplierState(
-            price, ~disturbed[:, LISTING], ship, latest.astype(np.int64), upcoming.astype(np.int64)
-        )
+        return SupplierState(price, ~disturbed[:, LISTING], ship)
+
+    def around(self, indices: Any, hour: int) -> tuple[Ints, Ints]:
+        """The last hour so far in which several products changed (0 if none), and the first later one."""
+        bounds = self.bounds[indices]
+        past = bounds <= hour
+        latest, upcoming = np.where(past, bounds, 0), np.where(past, draws.NEVER, bounds)
+        return latest.max(axis=(1, 2)).astype(np.int64), upcoming.min(axis=(1, 2)).astype(np.int64)
 
     def events(self, indices: Ints, after: int, until: int) -> list[SupplierEvent]:
         """Events of several products in hours after < t <= until, sorted by t, product, process."""
@@ -416,7 +415,7 @@ class ShelfSupply:
         self.last_change = np.zeros(capacity, dtype=np.int64)
         self.next_change = np.zeros(capacity, dtype=np.int64)
         if self.size:
-            state = timelines.at(products, hour)
+            state = *timelines.at(products, hour), *timelines.around(products, hour)
             for column, values in zip(self._columns(), state, strict=True):
                 column[: self.size] = values
 
