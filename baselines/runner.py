@@ -250,7 +250,8 @@ class SeatRun:
         recorder.played_by(self.policy, seed=policy_seed, merchant=self.merchant)
         if recorder.past is not None:
             past = recorder.past.seats[self.merchant]
-            self.initial, self.first_window = past.initial, past.first_window
+            self.initial = past.initial
+            self.first_window, self.last_window = past.first_window, past.last_window
             self.terms = dict(zip(TERMS, past.terms, strict=True))
             for record in past.records:
                 self.tap(record)

@@ -30,7 +30,7 @@ from merchantbench_gym.scenario import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EXIT_USAGE, EXIT_STOPPED, EXIT_INVALID, EXIT_INTERRUPTED = 2, 3, 5, 130
+EXIT_USAGE, EXIT_STOPPED, EXIT_RECORDING, EXIT_INVALID, EXIT_INTERRUPTED = 2, 3, 4, 5, 130
 LARGEST_SEED, MOST_SEEDS = 2**63 - 1, 10_000
 SEED_SETS = {"dev": DEV_SEEDS, "eval": EVAL_SEEDS}
 
@@ -63,6 +63,8 @@ PrivilegedOption = Annotated[
 class UserError(Exception):
     """A mistake of the user; shown as a message without a traceback."""
 
+    code = EXIT_USAGE
+
 
 def main() -> None:
     """Entry point of the ``merchantbench`` script; ends the process with the exit code."""
@@ -84,7 +86,8 @@ def run_command(arguments: list[str]) -> int:
     try:
         return app(arguments, prog_name="merchantbench", standalone_mode=False) or 0
     except (UserError, ScenarioError) as error:
-        return _complain(str(error))
+        _complain(str(error))
+        return error.code if isinstance(error, UserError) else EXIT_USAGE
     except (typer.Abort, KeyboardInterrupt):
         _complain("interrupted")
         return EXIT_INTERRUPTED
@@ -143,6 +146,13 @@ def run(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the market.")] = 1,
     days: DaysOption = None,
     settings: SetOption = None,
+    record_file: Annotated[
+        str | None, typer.Option("--record", metavar="FILE", help="Record every turn into a new run file.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Go on with a recorded run: its scenario, seed and policy."),
+    ] = None,
     allow_privileged: PrivilegedOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -150,21 +160,31 @@ def run(
     """Play one run and print what came out of it."""
     import gymnasium
 
+    from merchantbench_gym import cli_record
     from merchantbench_gym.baselines import POLICIES, run_episode
     from merchantbench_gym.cli_report import show_progress, show_record
     from merchantbench_gym.evaluation import result_record
 
-    if policy not in POLICIES:
-        raise UserError(f"unknown policy {policy!r}; known are {', '.join(sorted(POLICIES))}")
-    if POLICIES[policy].privileged and not allow_privileged:
-        raise UserError(f"policy {policy!r} sees hidden state; --allow-privileged lets it play")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise UserError(f"--seed must be 0 to {LARGEST_SEED}, not {seed}")
-    resolved = _load(scenario, settings, days)
-    env = gymnasium.make("MerchantBench-v0", scenario=resolved, disable_env_checker=True)
-    player = POLICIES[policy].for_env(env)
+    start = None
+    if resume is not None:
+        if record_file is not None or settings or days is not None or scenario != "default":
+            raise UserError("--resume takes everything from the file and goes on recording into it")
+        env, player, seed, start = cli_record.resumed(resume, allow_privileged=allow_privileged)
+    else:
+        cli_record.check_policy(policy, allow_privileged=allow_privileged)
+        if not 0 <= seed <= LARGEST_SEED:
+            raise UserError(f"--seed must be 0 to {LARGEST_SEED}, not {seed}")
+        resolved = _load(scenario, settings, days)
+        env = gymnasium.make("MerchantBench-v0", scenario=resolved, disable_env_checker=True)
+        if record_file is not None:
+            env = cli_record.recorded(env, record_file)
+        player = POLICIES[policy].for_env(env)
+    resolved = env.unwrapped.scenario
     with show_progress(resolved.run.horizon_days, enabled=not quiet) as on_turn:
-        result = run_episode(env, player, seed=seed, on_turn=on_turn, allow_privileged=allow_privileged)
+        result = run_episode(
+            env, player, seed=seed, start=start, on_turn=on_turn, allow_privileged=allow_privileged
+        )
+    env.close()
     record = result_record(result)
     if as_json:
         _print_json(record)
@@ -211,6 +231,26 @@ def play(
     from merchantbench_gym.cli_play import play as play_run
 
     play_run(_load(scenario, settings, days), seed)
+
+
+@app.command()
+def replay(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A run file.")],
+    salvage: Annotated[
+        str | None, typer.Option(metavar="OUT", help="Copy the turns that are whole and true into OUT.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> int:
+    """Execute a recorded run again and compare every result."""
+    from merchantbench_gym import cli_record
+
+    outcome = cli_record.replayed(file, salvage, quiet=quiet)
+    if as_json:
+        _print_json(outcome.as_json())
+    else:
+        print(f"{outcome}, {outcome.turns} turns" if outcome.identical else f"first difference: {outcome}")
+    return 0 if outcome.identical else EXIT_RECORDING
 
 
 # -- evaluate ------------------------------------------------------------------------------------------

@@ -99,10 +99,9 @@ def attach(penv: Any, path: Pathish, *, label: str = "") -> Any:
         session = market.session
     except ResetNeeded:
         session = None
-    seats = range(len(market.possible_agents))
-    if session is not None and (session.window or any(session.phase(m) != "deciding" for m in seats)):
-        raise ValueError("turns have been made already; attach before the first")
-    if session is not None and any(session.turns_used(m) for m in seats):
+    if session is not None and (
+        session.window or any(map(session.turns_used, range(session.world.merchants)))
+    ):
         raise ValueError("turns have been made already; attach before the first")
     record_in_place(market, Recorder(path, label=label), waiting=session is None)
     return penv

@@ -16,6 +16,7 @@ class PastSeat:
     Attributes:
         initial: Net assets at the start.
         first_window: The window it started in.
+        last_window: The last one opened for it.
         terms: Sums of the reward terms, in the order of :data:`TERMS`.
         records: Records of its turns, without the contents of results.
         results: Tool results of its last turn.
@@ -25,6 +26,7 @@ class PastSeat:
 
     initial: int
     first_window: int
+    last_window: int
     terms: list[int] = field(default_factory=lambda: [0] * len(TERMS))
     records: list[dict[str, Any]] = field(default_factory=list)
     results: tuple[dict[str, str], ...] = ()
@@ -49,6 +51,8 @@ class PastSeat:
             cents = round(100 * info[name])
             self.terms[i] += cents
             self.owed[i] += cents
+        if not info["end_reason"]:
+            self.last_window = int(info["window"])
         self.told = self.told or bool(info["end_reason"]) or info["turns_left"] > 0
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -71,4 +75,5 @@ class Past:
 
 def past_seat(info: Mapping[str, Any]) -> PastSeat:
     """The past of a seat whose run has just begun with an info."""
-    return PastSeat(round(100 * info["net_assets"]), int(info["window"]))
+    window = int(info["window"])
+    return PastSeat(round(100 * info["net_assets"]), window, window)

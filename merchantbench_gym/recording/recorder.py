@@ -123,6 +123,14 @@ class Recorder:
         self._identity[str(merchant)] = {**self._identity.get(str(merchant), {}), **identity}
         self._db.execute("UPDATE run SET policy = ?", (dumps(self._identity),))
 
+    def player(self, merchant: int) -> tuple[dict[str, Any], Any]:
+        """Who played a seat so far, and the state of the policy after its last turn, None if unknown."""
+        query = "SELECT note FROM turn WHERE own AND merchant = ? ORDER BY seq DESC LIMIT 1"
+        last = self._db.execute(query, (merchant,)).fetchone()
+        note = json.loads(last[0]) if last else None
+        state = note.get("state") if isinstance(note, dict) else None
+        return self._identity.get(str(merchant), {}), state
+
     def begin(self, env: Any, outer: Any, options: Mapping[str, Any] | None) -> None:
         """Start a run: the environment has been reset.
 

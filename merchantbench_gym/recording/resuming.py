@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -54,7 +53,7 @@ def resume(path: Pathish, policy: Any = None) -> Resumed:
         one_seat = isinstance(stack, gymnasium.Env)
         resumed = (_resume_stack if one_seat else _resume_market)(stack, run, connection, recorder)
         if policy is not None:
-            _load_policies(resumed[0], run, connection, policy)
+            load_policies(resumed[0], policy)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise damaged(path, error) from None
@@ -153,20 +152,26 @@ def _compare(turn: Row, records: list[dict[str, Any]]) -> None:
         raise found.mismatch()
 
 
-def _load_policies(env: Any, run: Row, connection: sqlite3.Connection, policy: Any) -> None:
-    """Give policies the state they had after the last recorded turn of their seats."""
-    names = list(getattr(env.unwrapped, "possible_agents", ["merchant_0"]))
+def load_policies(env: Any, policy: Any) -> None:
+    """Give policies the state they had after the last recorded turn of their seats.
+
+    Args:
+        env: A resumed environment.
+        policy: The player, or a mapping of players by agent.
+
+    Raises:
+        JournalMismatch: The run was played by another policy.
+    """
+    bare = env.unwrapped
+    names = list(getattr(bare, "possible_agents", ["merchant_0"]))
+    recorder: Recorder = getattr(bare, "recorder", None) or env.get_wrapper_attr("recorder")
     policies = policy if isinstance(policy, Mapping) else {names[0]: policy}
-    known = json.loads(run["policy"])
     for agent, player in policies.items():
-        merchant = names.index(agent)
-        identity = known.get(str(merchant), {})
+        identity, state = recorder.player(names.index(agent))
         for key in ("name", "version"):
             if key in identity and identity[key] != getattr(player, key):
                 raise JournalMismatch(f"policy {key}", identity[key], getattr(player, key))
-        player.reset(find(SEAT).from_env(env, agent), seed=int(identity.get("seed", run["seed"])))
-        query = "SELECT note FROM turn WHERE own AND merchant = ? ORDER BY seq DESC LIMIT 1"
-        last = connection.execute(query, (merchant,)).fetchone()
-        note = json.loads(last[0]) if last else None
-        if isinstance(note, dict) and "state" in note:
-            player.load_state_dict(note["state"])
+        seed = int(identity.get("seed", bare.session.world.seed))
+        player.reset(find(SEAT).from_env(env, agent), seed=seed)
+        if state is not None:
+            player.load_state_dict(state)
