@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merchantbench_gym.wrappers.errors import ResponseLost
+    from merchantbench_gym.wrappers.errors import InjectedCrash, ResponseLost
+    from merchantbench_gym.wrappers.fault_injection import FaultInjection
     from merchantbench_gym.wrappers.focal_seat import FocalSeat
     from merchantbench_gym.wrappers.record_run import RecordRun
     from merchantbench_gym.wrappers.reward import Reward
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from merchantbench_gym.wrappers.seed_guard import SeedGuard
 
 _HOMES = {
+    "FaultInjection": "fault_injection",
     "FocalSeat": "focal_seat",
+    "InjectedCrash": "errors",
     "RecordRun": "record_run",
     "ResponseLost": "errors",
     "Reward": "reward",
@@ -25,7 +28,16 @@ _HOMES = {
     "SeedGuard": "seed_guard",
 }
 
-__all__ = ["FocalSeat", "RecordRun", "ResponseLost", "Reward", "Seat", "SeedGuard"]
+__all__ = [
+    "FaultInjection",
+    "FocalSeat",
+    "InjectedCrash",
+    "RecordRun",
+    "ResponseLost",
+    "Reward",
+    "Seat",
+    "SeedGuard",
+]
 
 
 def __getattr__(name: str) -> Any:

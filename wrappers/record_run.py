@@ -64,6 +64,13 @@ class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.recorder = recorder
         self._merchant = int(getattr(self.unwrapped, "merchant", 0))
         self.unwrapped.add_listener(recorder)  # type: ignore[attr-defined]
+        # Layers inside know nothing of the record; what they have to tell is collected here.
+        self._sources = []
+        layer: Any = self.env
+        while layer is not layer.unwrapped:
+            if hasattr(type(layer), "take_events"):
+                self._sources.append(layer.take_events)
+            layer = layer.env
 
     @property
     def journal(self) -> Any:
@@ -84,8 +91,13 @@ class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment; the turn is written on the way."""
-        with self.recorder.step({self._merchant: action}):
-            return self.env.step(action)
+        try:
+            with self.recorder.step({self._merchant: action}):
+                return self.env.step(action)
+        finally:
+            for take in self._sources:
+                for event in take():
+                    self.journal.event(event["kind"], event, merchant=self._merchant)
 
     def close(self) -> None:
         """Close the file and the environment."""

@@ -82,6 +82,7 @@ def _resume_stack(stack: Any, run: Row, connection: sqlite3.Connection, recorder
             found = resubmit(bare.session, turn, records)
             if found is not None:
                 raise found.mismatch()
+            observation, info = stack.get_wrapper_attr("observe")()
     recorder.go_on(bare, Past([seat]))
     return env, observation, info
 
