@@ -20,6 +20,8 @@ from merchantbench_gym.wrappers.errors import InjectedCrash, ResponseLost
 from merchantbench_gym.wrappers.nesting import Nested
 from merchantbench_gym.wrappers.order import check_order
 
+Step = tuple[Any, Any, bool, bool, dict[str, Any]]
+
 KINDS = ("drop_request", "drop_response", "stale", "crash")
 END = [{"id": "end", "name": "end_of_step", "arguments": {}}]
 
@@ -115,7 +117,7 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
         self._begin()
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         """Step the environment, if the turn gets through.
 
         Raises:
@@ -136,7 +138,7 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
             if self._kind == "stale":
                 self._end_window()
                 message = named(action, self._fresh_id())
-        step = self.env.step(action if message is None else message)
+        step: Step = self.env.step(action if message is None else message)
         if fails and self._kind == "crash":
             if self._hard:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -32,7 +32,7 @@ def plain(record: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
     path = tmp_path_factory.mktemp("control") / "control.run"
-    env = RecordRun(make(), path)
+    env: Any = RecordRun(make(), path)
     result = run_episode(env, policy(), seed=1)
     env.close()
     return path, plain(result_record(result)), env.unwrapped.session.digest()
@@ -40,7 +40,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 
 @pytest.mark.parametrize("turns", range(len(SCRIPT) + 3))
 def test_from_every_turn(turns: int, tmp_path: Path, control: tuple[Path, dict[str, Any], str]) -> None:
-    env = RecordRun(make(), tmp_path / "a.run")
+    env: Any = RecordRun(make(), tmp_path / "a.run")
     run_episode(env, policy(), seed=1, limits={"turns": turns})
     observed = env.unwrapped.observe()
     env.recorder._db.close()  # as if the process had died
@@ -79,6 +79,7 @@ def test_the_stack_is_built_again(tmp_path: Path) -> None:
         cents = connection.execute("SELECT SUM(reward) FROM turn").fetchone()[0]
     assert cents / 100 * 0.5 == rewards
     env.close()
+    again: Any
     again, observation, info = resume(tmp_path / "a.run")
     np.testing.assert_equal((observation, info), (steps[-1][0], steps[-1][4]))
     assert isinstance(again, RecordRun) and isinstance(again.env, Reward)
