@@ -40,7 +40,6 @@ Read = Callable[[str], str]
 
 WIDE = 110
 MOST_ENDS = 2000
-BASICS = ("search", "show", "list", "price", "delist", "shelf", "orders", "changes", "problems")
 PLACES = 28
 
 
