@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.wrappers.errors import InjectedCrash, ResponseLost
     from merchantbench_gym.wrappers.fault_injection import FaultInjection
     from merchantbench_gym.wrappers.focal_seat import FocalSeat
+    from merchantbench_gym.wrappers.notes import NotesProvider
     from merchantbench_gym.wrappers.record_run import RecordRun
     from merchantbench_gym.wrappers.reward import Reward
     from merchantbench_gym.wrappers.seat import Seat
@@ -21,6 +22,7 @@ _HOMES = {
     "FaultInjection": "fault_injection",
     "FocalSeat": "focal_seat",
     "InjectedCrash": "errors",
+    "NotesProvider": "notes",
     "RecordRun": "record_run",
     "ResponseLost": "errors",
     "Reward": "reward",
@@ -32,6 +34,7 @@ __all__ = [
     "FaultInjection",
     "FocalSeat",
     "InjectedCrash",
+    "NotesProvider",
     "RecordRun",
     "ResponseLost",
     "Reward",

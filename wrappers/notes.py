@@ -1,0 +1,275 @@
+"""Notes: one text document per merchant and run, kept in versions, with the tools that read and write it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from bisect import bisect_left
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field
+
+from merchantbench_gym.market.world import MarketError
+from merchantbench_gym.tools.registry import Tool
+from merchantbench_gym.tools.results import MAX_CONTENT, ToolError, dumps, echo, success
+
+if TYPE_CHECKING:
+    from merchantbench_gym.tools.context import Context
+
+#: Largest size of a document in bytes of UTF-8.
+MAX_BYTES: Final = 262_144
+
+_FORMAT: Final = "merchantbench-notes-1"
+
+
+class _Version(NamedTuple):
+    """A version of a document; never changed once made, so that copies share it."""
+
+    text: str
+    size: int  # bytes
+    window: int | None  # None for the text a document starts with
+    turn: int | None
+    entry: bytes  # its line in a snapshot; empty for the text a document starts with
+
+
+class NotesProvider:
+    """Adds ``read_memory_doc`` and ``write_memory_doc`` to a session, and keeps what they write.
+
+    Give it to ``env.unwrapped.add_provider``. Every merchant has a document of its own and cannot address
+    another's; documents end with the episode. Every version ever written can be read. Text is stored exactly
+    as given.
+
+    Args:
+        initial: Text every document starts with, as version 1; empty for nothing, which is version 0.
+
+    Raises:
+        ValueError: The text is larger than 262,144 bytes or holds a lone surrogate.
+    """
+
+    def __init__(self, initial: str = "") -> None:
+        try:
+            size = len(initial.encode())
+        except UnicodeEncodeError:
+            raise ValueError("initial must not hold a lone surrogate") from None
+        if size > MAX_BYTES:
+            raise ValueError(f"initial has {size} bytes, the maximum is {MAX_BYTES}")
+        self._start = (_Version(initial, size, None, None, b""),) if initial else ()
+        self._documents: dict[int, list[_Version]] = {}
+
+    # --- tools ---
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The two tools, bound to this provider."""
+        return [_bound(template, self) for template in _templates()]
+
+    def read_memory_doc(  # noqa: D417
+        self,
+        ctx: Context,
+        *,
+        version: int | None = None,
+        offset: Annotated[int, Field(ge=0)] = 0,
+        limit: Annotated[int, Field(ge=1, le=24_000)] = 16_000,
+    ) -> dict[str, Any]:
+        """Read your own notes, or an earlier version of them, in pages.
+
+        The notes are one text document that stays with you for the whole run; version 0 with empty content
+        means that nothing has been written yet. total_chars and bytes are the size of the whole version.
+        Continue at next_offset until it is null; a page may be shorter than limit. Live: writes of this turn
+        are included.
+
+        Args:
+            version: Version to read; the latest if left out.
+            offset: Character to start at, from 0.
+            limit: Most characters to return.
+        """
+        number, text = self._serve(ctx.merchant, version)
+        latest = len(self._versions(ctx.merchant))
+        head = {
+            "version": number,
+            "latest_version": latest,
+            "oldest_version": min(1, latest),
+            "bytes": len(text.encode()),
+            "total_chars": len(text),
+            "offset": offset,
+        }
+        return _page(head, text, offset, limit)
+
+    def write_memory_doc(  # noqa: D417
+        self,
+        ctx: Context,
+        *,
+        content: str,
+        mode: Literal["replace", "append"] = "replace",
+        expected_version: Annotated[int, Field(ge=0)] | None = None,
+    ) -> dict[str, Any]:
+        """Save your own notes, replacing or extending the document.
+
+        Every success makes one new version; earlier versions stay readable. The document may have at most
+        262144 bytes of UTF-8, and its text is stored exactly as given. A call that fails writes nothing.
+
+        Args:
+            content: Text to store; may be empty.
+            mode: replace stores the text as the whole document, append puts it directly after what is there.
+            expected_version: Write only if this is the current version (0 if nothing has been written yet).
+        """
+        versions = self._versions(ctx.merchant)
+        current = len(versions)
+        if expected_version is not None and expected_version != current:
+            raise ToolError(
+                "version_conflict",
+                f"the current version is {current}, not {echo(expected_version)}; nothing was written",
+                "$.expected_version",
+            )
+        before = versions[-1] if versions else None
+        text = before.text + content if before and mode == "append" else content
+        size = len(text.encode())
+        if size > MAX_BYTES:
+            message = f"the document would have {size} bytes, the maximum is {MAX_BYTES}; nothing was written"
+            raise ToolError("too_large", message, "$.content")
+        self._add(ctx.merchant, text, ctx.window.index, ctx.window.turn)
+        return {"version": current + 1, "bytes": size, "previous_bytes": before.size if before else 0}
+
+    # --- reading ---
+
+    def served_notes(self, merchant: int = 0) -> tuple[int, str]:
+        """Return version and text of a document as a read would serve it now; (0, "") if it is empty."""
+        return self._serve(merchant, None)
+
+    def notes(self, merchant: int = 0) -> list[dict[str, Any]]:
+        """Return every version of a document as stored, the oldest first.
+
+        Args:
+            merchant: Index of the merchant.
+
+        Returns:
+            Mappings of ``version, window, turn, content``. Window (from 0) and turn (from 1) are those of the
+            write, None for the initial text.
+        """
+        return [
+            {"version": number, "window": version.window, "turn": version.turn, "content": version.text}
+            for number, version in enumerate(self._versions(merchant), 1)
+        ]
+
+    # --- copies ---
+
+    def snapshot(self) -> bytes:
+        """Return initial text and all documents; equal states give equal bytes."""
+        head = {"format": _FORMAT, "initial": self._start[0].text if self._start else ""}
+        documents = (self._documents[merchant] for merchant in sorted(self._documents))
+        # Ready lines: the session takes a snapshot before every write.
+        entries = (version.entry for document in documents for version in document)
+        return b"".join((_line(head), *entries))
+
+    def restore(self, data: bytes, /) -> None:
+        """Return to the state of a snapshot.
+
+        Raises:
+            MarketError: The bytes are no snapshot of notes; nothing has changed.
+        """
+        if data == self.snapshot():
+            return  # the usual case when a refused write is undone
+        try:
+            twin = _from_snapshot(bytes(data))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise MarketError("these bytes are no snapshot of notes") from error
+        self._start, self._documents = twin._start, twin._documents
+
+    def clone(self) -> NotesProvider:
+        """Return an independent copy."""
+        twin = copy.copy(self)
+        twin._documents = {merchant: list(document) for merchant, document in self._documents.items()}
+        return twin
+
+    # --- parts of the above ---
+
+    def _versions(self, merchant: int) -> list[_Version] | tuple[_Version, ...]:
+        return self._documents.get(merchant, self._start)
+
+    def _serve(self, merchant: int, version: int | None) -> tuple[int, str]:
+        """Return version and text that a read of a version serves, None being the latest.
+
+        Raises:
+            ToolError: `not_found`.
+        """
+        versions = self._versions(merchant)
+        latest = len(versions)
+        if version is None or version == latest:
+            return latest, versions[-1].text if versions else ""
+        if 1 <= version < latest:
+            return version, versions[version - 1].text
+        there = f"versions 1 to {latest} can be read" if latest else "nothing has been written yet"
+        raise ToolError("not_found", f"there is no version {echo(version)}; {there}", "$.version")
+
+    def _add(self, merchant: int, text: str, window: int, turn: int) -> None:
+        versions = self._versions(merchant)
+        before = versions[-1].text if versions else ""
+        # Only what is new goes into snapshots: appending a year long makes them grow with the text written,
+        # not with its square.
+        kept = text.startswith(before)
+        entry = _line([merchant, window, turn, kept, text[len(before) :] if kept else text])
+        version = _Version(text, len(text.encode()), window, turn, entry)
+        if merchant in self._documents:
+            self._documents[merchant].append(version)
+        else:
+            self._documents[merchant] = [*self._start, version]
+
+
+def _page(head: dict[str, Any], text: str, offset: int, limit: int) -> dict[str, Any]:
+    """Return the longest page of a text from an offset that keeps to a limit and to the result cap."""
+
+    def page(size: int) -> dict[str, Any]:
+        end = offset + size
+        return {**head, "content": text[offset:end], "next_offset": end if end < len(text) else None}
+
+    def is_too_long(size: int) -> bool:
+        return len(dumps(success(**page(size)))) > MAX_CONTENT
+
+    size = max(0, min(limit, len(text) - offset))
+    if is_too_long(size):
+        # Characters may take up to six in JSON. The first size that is too long, less one, is the longest.
+        size = bisect_left(range(size), True, lo=1, key=is_too_long) - 1
+    return page(size)
+
+
+def _line(value: Any) -> bytes:
+    return dumps(value).encode() + b"\n"
+
+
+def _from_snapshot(data: bytes) -> NotesProvider:
+    head, *entries = (json.loads(line) for line in data.splitlines())
+    if head["format"] != _FORMAT:
+        raise ValueError("unknown format")
+    provider = NotesProvider(head["initial"])
+    for merchant, window, turn, kept, text in entries:
+        before = provider.served_notes(merchant)[1] if kept else ""
+        provider._add(merchant, before + text, window, turn)
+    return provider
+
+
+@cache
+def _templates() -> tuple[Tool, Tool]:
+    """The tools of no provider in particular: their models take long to make, and clones are many."""
+    provider = NotesProvider()
+    return (
+        Tool(provider.read_memory_doc, kind="READ", examples=[{}, {"version": 1, "offset": 16_000}]),
+        Tool(
+            provider.write_memory_doc,
+            kind="WRITE",
+            examples=[
+                {"content": "sup_0017 ships late; do not list its products again.\n"},
+                {
+                    "content": "P00042: 25.00 sells, 29.00 does not.\n",
+                    "mode": "append",
+                    "expected_version": 3,
+                },
+            ],
+        ),
+    )
+
+
+def _bound(template: Tool, provider: NotesProvider) -> Tool:
+    tool = copy.copy(template)
+    tool.function = getattr(provider, template.name)
+    return tool
