@@ -253,6 +253,23 @@ def replay(
     return 0 if outcome.identical else EXIT_RECORDING
 
 
+@app.command()
+def report(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Run files, shown side by side.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = "report.html",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a page about recorded runs that any browser opens, also offline."""
+    from merchantbench_gym import cli_record
+
+    runs = cli_record.reported(files, out, quiet=quiet)
+    if as_json:
+        _print_json({"path": out, "runs": runs})
+    else:
+        print(out)
+
+
 # -- evaluate ------------------------------------------------------------------------------------------
 
 

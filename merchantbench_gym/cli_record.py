@@ -1,4 +1,4 @@
-"""Run files on the command line: recording, resuming, replaying."""
+"""Run files on the command line: recording, resuming, replaying, reporting."""
 
 from __future__ import annotations
 
@@ -102,3 +102,23 @@ def replayed(path: str, salvage_to: str | None, *, quiet: bool) -> Replay:
                     say(f"{turns} turns replayed")
 
             return replay(path, on_turn)
+
+
+def reported(paths: list[str], out: str, *, quiet: bool) -> list[dict[str, Any]]:
+    """Write a page about runs.
+
+    Args:
+        paths: The run files.
+        out: The page.
+        quiet: Show no progress.
+
+    Returns:
+        Identity and outcome of every seat on the page.
+    """
+    from merchantbench_gym.cli_report import show_status
+    from merchantbench_gym.evaluation.report import write_report
+
+    with told(), show_status() as say:
+        if not quiet:
+            say(f"reading and executing {len(paths)} recorded runs")
+        return [seat.as_json() for seat in write_report(paths, out)]
