@@ -263,7 +263,8 @@ class Recorder:
                 "INSERT INTO event (merchant, window, turn, kind, body) VALUES (?, ?, ?, ?, ?)",
                 [(*place, kind, body) for kind, body in written],
             )
-            self._write_notes(merchant)
+            if merchant not in self._last or any(call["kind"] == "WRITE" for call in record["calls"]):
+                self._write_notes(merchant)
             if record["window_closed_by"]:
                 figures = self._figures(merchant, counts)
                 self._db.executemany(

@@ -20,6 +20,7 @@ from merchantbench_gym.baselines import PolicyStop, ScriptedPolicy, run_episode
 from merchantbench_gym.recording.journal import Journal
 from merchantbench_gym.recording.schema import TABLES, read_run, rows
 from merchantbench_gym.wrappers import RecordRun, Reward, Seat
+from merchantbench_gym.wrappers.notes import NotesProvider
 from tests.recording_kit import BALANCE, DAYS, END, SCRIPT, listing, make, policy
 
 
@@ -94,6 +95,19 @@ def test_metrics_are_written_as_a_window_closes(tmp_path: Path, recorded: Callab
     (event,) = table(tmp_path / "a.run", "event")
     assert (event["window"], event["turn"], event["kind"]) == (0, 2, "retry")
     env.close()
+
+
+def test_versions_of_notes_are_written(tmp_path: Path, recorded: Callable[..., Any]) -> None:
+    env = recorded()
+    env.unwrapped.add_provider(NotesProvider("begun é"))
+    env.reset(seed=1)
+    write = {"id": "w", "name": "write_memory_doc", "arguments": {"content": "x"}}
+    env.step([BALANCE])
+    env.step([write, {**write, "id": "v", "arguments": {"content": "y", "mode": "append"}}])
+    env.step([{**write, "arguments": {"content": "z", "expected_version": 1}}])
+    env.close()
+    rows = [tuple(row.values()) for row in table(tmp_path / "a.run", "note")]
+    assert rows == [(0, 1, None, None, 8, "begun é"), (0, 2, 0, 2, 1, "x"), (0, 3, 0, 2, 2, "xy")]
 
 
 def test_nothing_else_changes(recorded: Callable[..., Any]) -> None:
