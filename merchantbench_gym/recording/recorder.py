@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sqlite3
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -89,6 +90,8 @@ class Recorder:
         self._players: dict[int, Any] = {}
         self._env: Any = None
         self._db = schema.create(path) if connection is None else connection
+        # A recorder that nobody closes, after a crash for instance, must not leave an open file behind.
+        weakref.finalize(self, self._db.close)
         self.journal = Journal(self._db)
         self._start()
         if isinstance(policy, Mapping):
@@ -371,6 +374,7 @@ class Recorder:
         self._db.close()
         self.path = self._stem.with_name(f"{self._stem.stem}-{self._episodes + 1}{self._stem.suffix}")
         self._db = schema.create(self.path)
+        weakref.finalize(self, self._db.close)
         self.journal.move(self._db)
 
     @contextmanager
