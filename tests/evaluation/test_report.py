@@ -129,6 +129,9 @@ def test_the_page_has_the_figures_of_the_record(
         assert row["title"] in reader.words
     total = sum(row["fines"] for row in seat.finish["products"])
     assert sum(seat.finish["fines"].values()) == total
+    assert f"Fines since the start over the days. rule_based, smoke, seed 3 ends at {total / 100:,.2f}" in {
+        attributes.get("aria-label") for name, attributes in reader.tags if name == "svg"
+    }
 
 
 def test_products_come_best_first_and_worst_last(smoke: Path) -> None:
@@ -136,7 +139,7 @@ def test_products_come_best_first_and_worst_last(smoke: Path) -> None:
     (seat,) = read_seats(smoke)
     ranked = sorted(seat.finish["products"], key=lambda row: -row["net_profit"])
     place = reader.cells.index("net profit")
-    assert reader.cells[place + 7] == f"{ranked[0]['net_profit'] / 100:+,.2f}"
+    assert reader.cells[place + 6] == f"{ranked[0]['net_profit'] / 100:+,.2f}"
     assert f"{ranked[-1]['net_profit'] / 100:+,.2f}" in reader.cells
 
 
@@ -332,7 +335,9 @@ def test_charts_thin_out_and_tell_their_ends() -> None:
     Reader(source)
     assert "a ends at &lt;5&gt;" in source
     assert "no figures" in chart("Money", [], str)
-    Reader(spark([(0, 1.0), (3, 2.0)], 10))
+    assert 'd="M1.0 22.0H36.4L36.4 2.0H60.0M95.4 22.0H119.0"' in spark(
+        [(0, 1.0), (3, 2.0), (5, None), (8, 1.0)], 10
+    )
 
 
 def test_differences_show_signs_and_are_cut() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from merchantbench_gym.evaluation.report.markup import Html, fold, join, table, tag
@@ -114,21 +115,23 @@ def _figures(title: str, lines: Sequence[Line], show: Callable[[float], str]) ->
     return fold("Figures", table(title, head, rows), class_="figures")
 
 
-def spark(points: Sequence[tuple[float, float]], end: float) -> Html:
+def spark(points: Sequence[tuple[float, float | None]], end: float) -> Html:
     """A small stepped line without axes, for a cell of a table.
 
     Args:
-        points: Points, x in days, rising; each value holds until the next.
+        points: Points, x in days, rising; each value holds until the next, None is a gap.
         end: Days the cell stands for, from 0 on.
     """
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    middle = 12.0 if high == low else 0.0
-    places, before = [], ""
-    for x, y in points:
-        at = f"{min(x / end, 1) * 118 + 1:.1f}"
-        height = f"{middle or 22 - 20 * (y - low) / (high - low):.1f}"
-        places += [f"{at},{before}"] if before else []
-        places.append(f"{at},{height}")
-        before = height
-    line = tag("polyline", points=" ".join([*places, f"119,{before}"]), class_="s0")
+    known = [y for _, y in points if y is not None]
+    low, high = min(known), max(known)
+    steps: list[str] = []
+    joined = False
+    for (x, y), (until, _) in pairwise([*points, (end, None)]):
+        if y is not None:
+            height = 12.0 if high == low else 22 - 20 * (y - low) / (high - low)
+            start, stop = (f"{1 + 118 * min(day / end, 1):.1f}" for day in (x, until))
+            # A step to the next value is drawn upright from where this one ends.
+            steps.append(f"{'L' if steps and joined else 'M'}{start} {height:.1f}H{stop}")
+        joined = y is not None
+    line = tag("path", d="".join(steps), class_="s0")
     return tag("svg", line, viewBox="0 0 120 24", class_="spark", aria_hidden="true")

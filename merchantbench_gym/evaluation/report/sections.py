@@ -72,7 +72,7 @@ def overview(seats: Sequence[SeatFacts]) -> Html:
         ("File", lambda s: s.file),
     ]
     rows = [[name, *(show(seat) for seat in seats)] for name, show in facts]
-    return table("Identity and outcome", ["", *(seat.name for seat in seats)], rows, words=len(seats) + 1)
+    return table("Identity and outcome", ["run", *(seat.name for seat in seats)], rows, words=len(seats) + 1)
 
 
 def _period(seat: SeatFacts) -> int:
@@ -122,7 +122,7 @@ def orders(seats: Sequence[SeatFacts]) -> Html:
             if count
         ]
         rows.append(["total", number(total), "", ""])
-        return table(f"Orders by outcome {when}", ["outcome", "orders", "share", ""], rows)
+        return table(f"Orders by outcome {when}", ["outcome", "orders", "share", "of all"], rows)
 
     return cards(seats, make)
 
@@ -181,28 +181,31 @@ def _price_table(seat: SeatFacts) -> Html | None:
     if not seat.prices:
         return None
     end = max(1.0, seat.turns[-1]["day"])
-    rows = []
+    rows: list[list[object]] = []
     for product, changes in sorted(seat.prices.items()):
         known = [(day, price) for day, price in changes if price is not None]
         if not known:
             continue
-        gone = "on the shelf" if changes[-1][1] is not None else f"off on day {changes[-1][0]:g}"
-        last = known[-1][1]
-        course = spark([*known], end) if len(known) > 1 else ""
-        rows.append(
-            [product, f"{known[0][0]:g}", len(known), f"{known[0][1]:,.2f}", f"{last:,.2f}", gone, course]
-        )
-    rows.sort(key=lambda row: -int(str(row[2])))
+        gone = "–" if changes[-1][1] is not None else f"{changes[-1][0]:g}"
+        ends = [f"{price:,.2f}" for _, price in (known[0], known[-1])]
+        rows.append([product, f"{known[0][0]:g}", gone, len(known), *ends, spark(changes, end)])
+    rows.sort(key=lambda row: -int(str(row[3])))
     shown = rows[:60]
-    head = ["product", "from day", "prices", "first price", "last price", "now", "course"]
+    head = ["product", "on, day", "off, day", "prices", "first", "last", "course"]
     note = f", the {len(shown)} changed most often of {len(rows):,}" if len(shown) < len(rows) else ""
     return fold(f"Price history of products{note}", table("Price history", head, shown))
 
 
 def fines(seats: Sequence[SeatFacts]) -> Html:
     """Fines over time, and by kind."""
-    lines = [line_of(seat, "fines", seat.name) for seat in seats]
-    together = chart("Fines since the start", lines, money, zero=True)
+
+    def course(seat: SeatFacts) -> Line:
+        points = line_of(seat, "fines", "").points
+        if seat.finish and seat.run["status"] == "finished":
+            points = [*points, (_end(seat), float(sum(seat.finish["fines"].values())))]
+        return Line(seat.name, points)
+
+    together = chart("Fines since the start", [course(seat) for seat in seats], money, zero=True)
 
     def make(seat: SeatFacts) -> Html:
         if not seat.finish:
@@ -218,14 +221,13 @@ def fines(seats: Sequence[SeatFacts]) -> Html:
 
 def products(seats: Sequence[SeatFacts]) -> Html:
     """Best and worst products."""
-    head = ["product", "title", "category", "bought", "gross profit", "fines", "net profit"]
+    head = ["product", "title", "bought", "gross profit", "fines", "net profit"]
 
     def rows(found: Sequence[dict[str, Any]]) -> list[list[object]]:
         return [
             [
                 row["id"],
-                row["title"],
-                row["category"],
+                join([row["title"], tag("small", f" ({row['category']})")]),
                 number(row["procured"]),
                 money(row["gross_profit"]),
                 money(row["fines"]),
@@ -248,8 +250,8 @@ def products(seats: Sequence[SeatFacts]) -> Html:
         return join(
             [
                 tag("p", said),
-                table("Most profitable products", head, rows(top), words=3),
-                table("Least profitable products", head, rows(bottom), words=3) if bottom else None,
+                table("Most profitable products", head, rows(top), words=2),
+                table("Least profitable products", head, rows(bottom), words=2) if bottom else None,
             ]
         )
 
@@ -331,6 +333,8 @@ def cost(seats: Sequence[SeatFacts]) -> Html:
     """What the model took."""
 
     def make(seat: SeatFacts) -> Html:
+        if not has_cost(seat):
+            return tag("p", "No model calls and no cost in this record.")
         parts: list[object] = [_spent(seat)]
         if seat.model_calls:
             parts.append(_model_table(seat))
