@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from typing import Any
 
 from merchantbench_gym.evaluation.report.again import Again, execute
 from merchantbench_gym.market.world import STATUSES
-from merchantbench_gym.recording.schema import Pathish, Row, damaged, read_run, rows
+from merchantbench_gym.recording import schema
+from merchantbench_gym.recording.schema import TABLES, Pathish, Row, damaged, read_run
 
 LONGEST = 20_000
 """Characters of a content that are read at most; no page shows more of it."""
@@ -103,6 +105,27 @@ class SeatFacts:
         }
 
 
+KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,), "REAL": (int, float)}
+COLUMNS = {
+    table: dict(re.findall(r"(\w+) (INTEGER|TEXT|REAL)\b", columns)) for table, columns in TABLES.items()
+}
+
+
+def rows(source: sqlite3.Connection, table: str, query: str, values: tuple[Any, ...] = ()) -> list[Row]:
+    """Rows of a table, each value of the kind its column has; SQLite itself lets any stand anywhere.
+
+    Raises:
+        TypeError: A value is of another kind.
+    """
+    found = schema.rows(source, query, values)
+    for row in found:
+        for name, value in row.items():
+            kind = COLUMNS[table].get(name)
+            if kind is not None and value is not None and not isinstance(value, KINDS[kind]):
+                raise TypeError(f"{table}.{name} is no {kind}")
+    return found
+
+
 def day_of(time: str) -> float:
     """Days from the start to a time such as ``D26H12``."""
     day, _, hour = time.removeprefix("D").partition("H")
@@ -137,10 +160,12 @@ def read_seats(path: Pathish) -> list[SeatFacts]:
         JournalMismatch: It holds no run of this format, or is damaged.
     """
     with _whole(path) as source:
-        run = rows(source, "SELECT * FROM run")[0]
+        run = rows(source, "run", "SELECT * FROM run")[0]
         policies = json.loads(run["policy"])
         scenario = json.loads(run["scenario"])
         int(run["seed"])
+        for key in ("horizon_days", "activation_period"):
+            int(scenario["run"][key])
         again = execute(source, run)
         seats = []
         for merchant in range(int(run["merchants"])):
@@ -152,13 +177,10 @@ def read_seats(path: Pathish) -> list[SeatFacts]:
                 policy=dict(policies.get(str(merchant), {})),
                 turns=_turns(source, merchant),
                 figures=[],
-                notes=rows(source, "SELECT * FROM note WHERE merchant = ? ORDER BY version", (merchant,)),
-                model_calls=rows(
-                    source,
-                    "SELECT window, model, class, usage, cost_micro_usd, duration_s FROM model_call"
-                    " WHERE merchant = ? ORDER BY seq",
-                    (merchant,),
+                notes=rows(
+                    source, "note", "SELECT * FROM note WHERE merchant = ? ORDER BY version", (merchant,)
                 ),
+                model_calls=_model_calls(source, merchant),
                 again=again,
             )
             seat.figures = _figures(source, seat)
@@ -167,9 +189,20 @@ def read_seats(path: Pathish) -> list[SeatFacts]:
         return seats
 
 
+def _model_calls(source: sqlite3.Connection, merchant: int) -> list[Row]:
+    query = (
+        "SELECT window, model, class, usage, cost_micro_usd, duration_s FROM model_call"
+        " WHERE merchant = ? ORDER BY seq"
+    )
+    return [
+        {**row, "usage": json.loads(row["usage"])} for row in rows(source, "model_call", query, (merchant,))
+    ]
+
+
 def _turns(source: sqlite3.Connection, merchant: int) -> list[Row]:
     turns = rows(
         source,
+        "turn",
         "SELECT merchant, window, turn, time, text, charged, rejected, closed_by, net_assets, reward"
         " FROM turn WHERE merchant = ? ORDER BY seq",
         (merchant,),
@@ -180,13 +213,14 @@ def _turns(source: sqlite3.Connection, merchant: int) -> list[Row]:
         turn["calls"], turn["events"] = [], []
     for call in rows(
         source,
+        "call",
         "SELECT window, turn, position, name, kind, ok, code, applied, rejected, arguments,"
         f" length(content) AS size, substr(content, 1, {LONGEST}) AS content FROM call"
         " WHERE merchant = ? ORDER BY window, turn, position",
         (merchant,),
     ):
         by_place[call["window"], call["turn"]]["calls"].append(call)
-    for event in rows(source, "SELECT * FROM event WHERE merchant = ? ORDER BY seq", (merchant,)):
+    for event in rows(source, "event", "SELECT * FROM event WHERE merchant = ? ORDER BY seq", (merchant,)):
         # An event at the end of a run that made no turn stands with the last one.
         place = (event["window"], event["turn"])
         if turns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -368,8 +367,7 @@ def _model_table(seat: SeatFacts) -> Html:
         counts["unknown"] += call["cost_micro_usd"] is None
         counts["usd"] += call["cost_micro_usd"] or 0
         counts["ms"] += round(1000 * call["duration_s"])
-        usage = json.loads(call["usage"])
-        counts.update(_tokens(usage) if isinstance(usage, dict) else {})
+        counts.update(_tokens(call["usage"]) if isinstance(call["usage"], dict) else {})
     rows = [
         [
             model,
