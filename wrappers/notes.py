@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from merchantbench_gym.market.world import MarketError
 from merchantbench_gym.tools.registry import Tool
 from merchantbench_gym.tools.results import MAX_CONTENT, ToolError, dumps, echo, success
 
@@ -166,14 +165,14 @@ class NotesProvider:
         """Return to the state of a snapshot.
 
         Raises:
-            MarketError: The bytes are no snapshot of notes; nothing has changed.
+            ValueError: The bytes are no snapshot of notes; nothing has changed.
         """
         if data == self.snapshot():
             return  # the usual case when a refused write is undone
         try:
             twin = _from_snapshot(bytes(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MarketError("these bytes are no snapshot of notes") from error
+            raise ValueError("these bytes are no snapshot of notes") from error
         self._start, self._documents = twin._start, twin._documents
 
     def clone(self) -> NotesProvider:
