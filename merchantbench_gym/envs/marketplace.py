@@ -319,19 +319,5 @@ def raw_env(
     return parallel_to_aec(market)
 
 
-def env(
-    scenario: Source = "default",
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    merchants: int = 2,
-    render_mode: str | None = None,
-    max_turns_per_window: int | None = None,
-) -> AECEnv:
-    """As :func:`raw_env`, which already comes with the checks of the order of calls."""
-    return raw_env(
-        scenario,
-        overrides,
-        merchants=merchants,
-        render_mode=render_mode,
-        max_turns_per_window=max_turns_per_window,
-    )
+# The conversion already brings the checks of the order of calls that `env` is expected to add.
+env = raw_env

@@ -134,26 +134,14 @@ def procured_order(
     """
     late_t = t + promise + 1 if ship_hours > promise else UNSET
     if end == CANCELLED:
-        end_t = t + offset
         # A cancelled order never ships, since its cancellation comes at the ship hour at the latest.
+        shipped_t = delivered_t = UNSET
+        end_t = t + offset
         late_t = late_t if late_t < end_t else UNSET
-        return Order(
-            number,
-            product,
-            t,
-            sale,
-            cost,
-            ship_hours,
-            logistics_hours,
-            end,
-            late_t,
-            UNSET,
-            UNSET,
-            end_t,
-            NO_REASON,
-        )
-    shipped_t = t + ship_hours
-    delivered_t = shipped_t + logistics_hours
+    else:
+        shipped_t = t + ship_hours
+        delivered_t = shipped_t + logistics_hours
+        end_t = delivered_t + offset
     return Order(
         number,
         product,
@@ -166,7 +154,7 @@ def procured_order(
         late_t,
         shipped_t,
         delivered_t,
-        delivered_t + offset,
+        end_t,
         NO_REASON,
     )
 

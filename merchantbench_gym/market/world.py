@@ -262,8 +262,19 @@ class World(WorldReads):
             raise MarketError(f"a price is an integer number of cents (got {price!r})")
         return merchant
 
-    def _known(self, product: int) -> bool:
-        return 0 <= product < self.catalog.size
+    def _refusal(self, merchant: Merchant, product: int, listed: bool) -> str:
+        """First of the codes that actions on a product share, or "".
+
+        Args:
+            merchant: Who acts.
+            product: Product index.
+            listed: Whether the action needs a listing of the product.
+        """
+        if not merchant.alive:
+            return "shop_closed"
+        if not 0 <= product < self.catalog.size:
+            return "not_found"
+        return "not_listed" if listed and product not in merchant.shelf.slots else ""
 
     def list(self, m: int, product: int, price: int) -> str:
         """Puts a product on a merchant's shelf, or changes its price if it is there.
@@ -282,10 +293,9 @@ class World(WorldReads):
         """
         merchant = self._actor(m, price)
         rules, shelf = self.rules, merchant.shelf
-        if not merchant.alive:
-            return "shop_closed"
-        if not self._known(product):
-            return "not_found"
+        refusal = self._refusal(merchant, product, listed=False)
+        if refusal:
+            return refusal
         new = product not in shelf.slots
         if new and not self.timelines.line(product).state(self.t)[1]:
             return "not_offered"
@@ -309,12 +319,9 @@ class World(WorldReads):
             "ok", shop_closed, not_found, not_listed or price_out_of_range.
         """
         merchant = self._actor(m, price)
-        if not merchant.alive:
-            return "shop_closed"
-        if not self._known(product):
-            return "not_found"
-        if product not in merchant.shelf.slots:
-            return "not_listed"
+        refusal = self._refusal(merchant, product, listed=True)
+        if refusal:
+            return refusal
         if not self.rules.min_price <= price <= self.rules.max_price:
             return "price_out_of_range"
         self._written(merchant).set_price(product, int(price))
@@ -327,12 +334,9 @@ class World(WorldReads):
             "ok", shop_closed, not_found or not_listed.
         """
         merchant = self._actor(m)
-        if not merchant.alive:
-            return "shop_closed"
-        if not self._known(product):
-            return "not_found"
-        if product not in merchant.shelf.slots:
-            return "not_listed"
+        refusal = self._refusal(merchant, product, listed=True)
+        if refusal:
+            return refusal
         shelf = self._written(merchant)
         supply = self._supply[m]
         if supply is not None:
