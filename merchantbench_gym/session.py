@@ -116,8 +116,9 @@ class Session:
         self._registry = self._base
         self._owner: dict[str, ToolProvider] = {}
         self._denied: frozenset[str] = frozenset()
-        self._digest: str | None = None
         self._adopt(world)
+        # Hashes behind the digest, None where unknown; a list once filled is replaced, never written.
+        self._parts: list[bytes | None] = [None] * world.merchants
         nothing = WindowBook(-1, 0, (), _NO_RISKS, _NO_RISKS, 0)
         self._seats = [Seat("waiting", 0, 0, 0, False, nothing, {}, {}) for _ in self._views]
         for provider in providers:
@@ -135,7 +136,7 @@ class Session:
         self._registry = Registry([*self._registry, *tools])
         self._owner.update((tool.name, provider) for tool in tools)
         self.providers.append(provider)
-        self._digest = None
+        self._parts.append(None)
         self._deny()
 
     def add_listener(self, listener: Listener) -> None:
@@ -402,13 +403,17 @@ class Session:
             listener(copy.deepcopy(record) if shared else record)
 
     def digest(self) -> str:
-        """Return SHA-256 (hex) of the state that turns act on: world, shelves and providers' state."""
-        if self._digest is None:
-            parts = hashlib.sha256(self.world.digest().encode())
-            for provider in self.providers:
-                parts.update(hashlib.sha256(provider.snapshot()).digest())
-            self._digest = parts.hexdigest()
-        return self._digest
+        """Return SHA-256 (hex) of the state that turns act on: merchants' fingerprints, providers' state."""
+        parts = [self._part(place) if part is None else part for place, part in enumerate(self._parts)]
+        self._parts = list(parts)
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    def _part(self, place: int) -> bytes:
+        """Hash of one merchant, or of a provider, which come after the merchants."""
+        number = place - self.world.merchants
+        if number < 0:
+            return self.world.fingerprint(place)
+        return hashlib.sha256(self.providers[number].snapshot()).digest()
 
     # --- clock ---
 
@@ -425,14 +430,16 @@ class Session:
             raise RuntimeError(f"merchants {waiting} have not ended their step")
         # An interrupted hour cannot be continued, so the world goes back to where it stood.
         backup, seats = self.world.clone(warm=False), self._seats
-        before = self.window, self.window_t, self.finished, self._denied, self._digest
+        before = self.window, self.window_t, self.finished, self._denied
         try:
             self._run_clock()
         except BaseException:
             self._adopt(backup)
             self._seats = seats
-            self.window, self.window_t, self.finished, self._denied, self._digest = before
+            self.window, self.window_t, self.finished, self._denied = before
             raise
+        finally:
+            self._parts = [None] * len(self._parts)
 
     def _run_clock(self) -> None:
         world = self.world
@@ -455,7 +462,6 @@ class Session:
         for m, closing in zip(playing, closings, strict=True):
             seats[m] = self._next_seat(m, *closing)
         self._seats = seats
-        self._digest = None
 
     def _closing(self, merchant: int) -> tuple[RiskSets, int]:
         """Return risk sets and net assets of a merchant as its window closes."""
@@ -503,6 +509,7 @@ class Session:
         twin._seats = [seat.copy() for seat in self._seats]
         twin.listeners = []
         twin.providers, twin._registry, twin._owner = [], self._base, {}
+        twin._parts = self._parts[: self.world.merchants]
         for provider in self.providers:
             twin.add_provider(provider.clone())
         return twin
@@ -546,7 +553,7 @@ class Session:
             raise
         self._seats = seats
         self.window, self.window_t, self.finished = head["window"], head["window_t"], head["finished"]
-        self._digest = None
+        self._parts = [None] * len(self._parts)
         self._deny()
 
     def _opened(self, data: bytes) -> tuple[dict[str, Any], list[bytes]]:
@@ -583,18 +590,20 @@ class _Undo:
         self.merchant = merchant
         self.touched = False
         self.first: dict[int, Callable[[], None]] = {}
-        self.digest = session._digest
+        self.parts = session._parts
 
     def mark(self, tool: Tool) -> Callable[[], None]:
         """Mark the state before a WRITE call; returns what goes back to it."""
         self.touched = True
-        self.session._digest = None
-        provider = self.session._owner.get(tool.name)
+        session = self.session
+        provider = session._owner.get(tool.name)
         if provider is None:
-            world = self.session.world
+            world, place = session.world, self.merchant
             back = functools.partial(world.shelf_undo, world.shelf_token(self.merchant))
         else:
             back = functools.partial(provider.restore, provider.snapshot())
+            place = session.world.merchants + session.providers.index(provider)
+        session._parts = [None if i == place else part for i, part in enumerate(session._parts)]
         self.first.setdefault(id(provider), back)
         return back
 
@@ -602,4 +611,4 @@ class _Undo:
         """Go back to the state before the turn."""
         for back in self.first.values():
             back()
-        self.session._digest = self.digest
+        self.session._parts = self.parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -152,6 +153,7 @@ class Merchant:
         self._totals: dict[int, list[Any]] = {}
         self._totals_at = 0
         self._columns: OrderColumns | None = None
+        self.hashed_orders = (0, hashlib.sha256())  # a cache of the state's fingerprint
 
     def clone(self) -> Merchant:
         """Independent merchant in the same state; finished history is shared."""

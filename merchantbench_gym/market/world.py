@@ -432,6 +432,13 @@ class World(WorldReads):
         """SHA-256 in hex of the canonical state, with order history and day records replaced by lengths."""
         return hashlib.sha256(encode({**self._identity(), **state.dump(self, history=False)})).hexdigest()
 
+    def fingerprint(self, m: int) -> bytes:
+        """SHA-256 that tells apart what a merchant's run came to: hour, money, orders, shelf and rating.
+
+        It costs a small part of `digest`: stocks and other things that follow from the past are left out.
+        """
+        return state.fingerprint(self, self._merchant(m).index)
+
     def privileged(self) -> Privileged:
         """Access to hidden state, for oracles, critics and tests only."""
         return Privileged(self)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the format; a reader refuses any other."""
 
 # Seeds reach 2**64 - 1, beyond SQLite's integers: they are text. Amounts are cents.
