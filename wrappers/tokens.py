@@ -24,10 +24,13 @@ def estimate(value: Any) -> int:
     if value is None:
         return 0
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return max(1, weight(text) // 4)
+
+
+def weight(text: str) -> int:
+    """Quarters of a token in a text: one for each ASCII character, two for each other code point."""
     length = len(text)
-    # a + 2n is the length plus one for each character beyond ASCII.
-    beyond = 0 if text.isascii() else length - len(text.encode("ascii", "ignore"))
-    return max(1, (length + beyond) // 4)
+    return length if text.isascii() else 2 * length - len(text.encode("ascii", "ignore"))
 
 
 def estimate_message(message: Any) -> int:

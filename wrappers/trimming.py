@@ -1,0 +1,202 @@
+"""Messages cut down to a budget of estimated tokens, block by block.
+
+A block is one user message, one assistant message with the results of all its calls, or one assistant message
+without calls. What is left of a history holds whole blocks only, so every call keeps exactly one result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from merchantbench_gym.wrappers.shortening import CONTEXT, Message, shortened, starts
+from merchantbench_gym.wrappers.tokens import estimate_message
+
+Size = Callable[[Message], int]
+
+HARNESS = ("[context]", "[context-maintenance]", "[turns]", "[harness]", "[recovered]")
+"""Starts of the user messages that the wrappers compose; no text of an observation starts so."""
+
+NO_RESULT = '{"ok": false, "error": {"code": "no_result"}}'
+"""Content of a result that is missing."""
+
+
+class ContextBudgetError(ValueError):
+    """The messages that must stay do not fit, however much they are shortened.
+
+    Args:
+        budget: The budget they do not fit into, in estimated tokens.
+        least: The smallest budget that they fit into.
+    """
+
+    def __init__(self, budget: int, least: int) -> None:
+        super().__init__(budget, least)
+        self.least = least
+
+    def __str__(self) -> str:
+        budget, least = self.args
+        return f"observation and newest exchange need {least} estimated tokens, the budget is {budget}"
+
+
+class Trim(NamedTuple):
+    """A history after a trim.
+
+    Attributes:
+        messages: What is left; messages that did not change are the same objects.
+        dropped: How many of the given messages are not among them.
+        shortened: How many tool results became shorter.
+    """
+
+    messages: list[Message]
+    dropped: int
+    shortened: int
+
+
+class _Block(NamedTuple):
+    messages: list[Message]
+    made: int  # how many of them are results that were missing
+    size: int
+
+
+def is_harness(message: Mapping[str, Any]) -> bool:
+    """Whether a message was composed by the wrappers, not by market or model."""
+    return starts(message, HARNESS)
+
+
+def newest_block(messages: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Place of the newest block that is no harness message.
+
+    Args:
+        messages: A history in order.
+
+    Returns:
+        Index of its first message and the index after its last. If there are only harness messages, the place
+        of the last one; (0, 0) if there are no messages.
+    """
+    stop = len(messages)
+    while stop and is_harness(messages[stop - 1]):
+        stop -= 1
+    stop = stop or len(messages)
+    start = max(0, stop - 1)
+    while start and messages[start].get("role") == "tool":
+        start -= 1
+    return start, stop
+
+
+def trim_blocks(messages: Sequence[Message], budget: int) -> list[Message]:
+    """What :func:`trim` leaves of a history."""
+    return trim(messages, budget).messages
+
+
+def trim(messages: Sequence[Message], budget: int, *, size: Size = estimate_message) -> Trim:
+    """Cut a history down to a budget.
+
+    Calls without a result get one, results without a call go. The newest block and all after it, the current
+    observation and every message about the context stay. Older blocks stay, newest first, as long as they
+    fit. If even those that must stay are too large, their texts are shortened around a line that says so.
+
+    Args:
+        messages: A history in order, without the system message; it is not changed.
+        budget: Largest sum of the sizes of what is left, in estimated tokens.
+        size: Estimated tokens of one of the messages; a function that remembers them saves time.
+
+    Raises:
+        ContextBudgetError: What must stay does not fit.
+    """
+    blocks = _blocks(messages, size)
+    kept = _pinned(blocks)
+    left = budget - sum(blocks[i].size for i in kept)
+    results = 0
+    if left >= 0:
+        _add_older(kept, blocks, left)
+    rest = [message for i in sorted(kept) for message in blocks[i].messages]
+    if left < 0:
+        rest, least, results = shortened(rest, budget)
+        if least > budget:
+            raise ContextBudgetError(budget, least)
+    stayed = sum(len(blocks[i].messages) - blocks[i].made for i in kept)
+    return Trim(rest, len(messages) - stayed, results)
+
+
+def trim_reference(
+    messages: Sequence[Message], budget: int, *, size: Size = estimate_message
+) -> list[Message]:
+    """Cut a history down as the published reference agent does; what is left may be too large, or empty.
+
+    Message by message from the newest, whatever belongs together: the newest is always taken, the first that
+    would exceed the budget is not. Tool messages at the start of what is left go.
+
+    Args:
+        messages: A history in order, without the system message; it is not changed.
+        budget: Estimated tokens.
+        size: Estimated tokens of one of the messages.
+    """
+    last = start = len(messages) - 1
+    total = 0
+    while start >= 0 and (start == last or total < budget):
+        total += size(messages[start])
+        if start < last and total > budget:
+            break
+        start -= 1
+    start += 1
+    while start <= last and messages[start].get("role") == "tool":
+        start += 1
+    return list(messages[start:])
+
+
+def _pinned(blocks: Sequence[_Block]) -> set[int]:
+    """Indices of the blocks that must stay."""
+    heads = [block.messages[0] for block in blocks]
+    own = [i for i, head in enumerate(heads) if not is_harness(head)]
+    newest = own[-1] if own else max(0, len(blocks) - 1)
+    observations = [i for i in own if heads[i].get("role") == "user"]
+    contexts = {i for i, head in enumerate(heads) if starts(head, CONTEXT)}
+    return contexts | set(observations[-1:]) | set(range(newest, len(blocks)))
+
+
+def _add_older(kept: set[int], blocks: Sequence[_Block], left: int) -> None:
+    """Add blocks from the newest to the oldest, up to the first that does not fit."""
+    for i in reversed(range(len(blocks))):
+        if i not in kept:
+            left -= blocks[i].size
+            if left < 0:
+                return
+            kept.add(i)
+
+
+def _blocks(messages: Iterable[Message], size: Size) -> list[_Block]:
+    """Cut a history into blocks in which calls and results fit each other."""
+    groups: list[tuple[Message, list[Message]]] = []
+    answers: list[Message] | None = None  # of the last assistant message
+    for message in messages:
+        if message.get("role") == "tool":
+            if answers is not None:
+                answers.append(message)
+            continue
+        groups.append((message, []))
+        if message.get("role") == "assistant":
+            answers = groups[-1][1]
+    return [_block(head, answers, size) for head, answers in groups]
+
+
+def _block(head: Message, answers: Sequence[Message], size: Size) -> _Block:
+    waiting: dict[Any, list[Message]] = {}
+    for answer in reversed(answers):
+        waiting.setdefault(answer.get("tool_call_id"), []).append(answer)
+    block, made, total = [head], 0, size(head)
+    for call in head.get("tool_calls") or ():
+        found = waiting.get(call["id"])
+        if found:
+            answer = found.pop()
+            total += size(answer)
+        else:
+            answer = _no_result(call)
+            total += estimate_message(answer)  # `size` may remember only messages of the history
+            made += 1
+        block.append(answer)
+    return _Block(block, made, total)
+
+
+def _no_result(call: Mapping[str, Any]) -> Message:
+    name = call["function"]["name"]
+    return {"role": "tool", "tool_call_id": call["id"], "name": name, "content": NO_RESULT}
