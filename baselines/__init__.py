@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from merchantbench_gym.baselines.faulty_client import Fault, FaultyClient
     from merchantbench_gym.baselines.oracle import OraclePolicy
     from merchantbench_gym.baselines.parallel import run_parallel
     from merchantbench_gym.baselines.passive import PassivePolicy
     from merchantbench_gym.baselines.policy import BasePolicy, Policy, PolicyStop
     from merchantbench_gym.baselines.random_calls import RandomPolicy
+    from merchantbench_gym.baselines.react.model_server import ModelServer, Reply
     from merchantbench_gym.baselines.registry import POLICIES
     from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
     from merchantbench_gym.baselines.runner import EpisodeResult, run_episode
@@ -24,12 +26,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "BasePolicy": "merchantbench_gym.baselines.policy",
     "EpisodeResult": "merchantbench_gym.baselines.runner",
+    "Fault": "merchantbench_gym.baselines.faulty_client",
+    "FaultyClient": "merchantbench_gym.baselines.faulty_client",
+    "ModelServer": "merchantbench_gym.baselines.react.model_server",
     "OraclePolicy": "merchantbench_gym.baselines.oracle",
     "POLICIES": "merchantbench_gym.baselines.registry",
     "PassivePolicy": "merchantbench_gym.baselines.passive",
     "Policy": "merchantbench_gym.baselines.policy",
     "PolicyStop": "merchantbench_gym.baselines.policy",
     "RandomPolicy": "merchantbench_gym.baselines.random_calls",
+    "Reply": "merchantbench_gym.baselines.react.model_server",
     "RuleBasedPolicy": "merchantbench_gym.baselines.rule_based",
     "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
     "Seat": "merchantbench_gym.wrappers.seat",
@@ -41,11 +47,15 @@ __all__ = [
     "POLICIES",
     "BasePolicy",
     "EpisodeResult",
+    "Fault",
+    "FaultyClient",
+    "ModelServer",
     "OraclePolicy",
     "PassivePolicy",
     "Policy",
     "PolicyStop",
     "RandomPolicy",
+    "Reply",
     "RuleBasedPolicy",
     "ScriptedPolicy",
     "Seat",
