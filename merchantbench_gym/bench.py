@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -49,6 +49,24 @@ Work = Callable[[Pause], None]
 Say = Callable[[str], None]
 
 
+class Laps(NamedTuple):
+    """One repetition of some work, cut where it paused.
+
+    Attributes:
+        seconds: Time of each stretch of work.
+        slices: Time of each slice of the yardstick: one before every stretch and one after the last.
+    """
+
+    seconds: list[float]
+    slices: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """Time of the whole work in yardsticks."""
+        # The mean, because whatever slows the machine down slows the long work down on average, too.
+        return sum(self.seconds) / (statistics.fmean(self.slices) * SLICES)
+
+
 class Yardstick:
     """Runs slices of the yardstick on request and remembers how long they took."""
 
@@ -78,60 +96,67 @@ class Yardstick:
             work: Does one repetition and calls its argument now and then, where a slice may be taken.
             repeats: Number of repetitions.
         """
-        return statistics.median(self._once(work) for _ in range(repeats))
+        return statistics.median(self.run(work).ratio for _ in range(repeats))
 
-    def _once(self, work: Work) -> float:
+    def run(self, work: Work) -> Laps:
+        """Do one repetition of some work, with slices of the yardstick where it pauses."""
         gc.collect()
         gc.freeze()
-        slices = [self.slice()]
-        spent, resumed = 0.0, perf_counter()
+        slices, seconds = [self.slice()], []
+        resumed = perf_counter()
 
         def pause() -> None:
-            nonlocal spent, resumed
-            spent += perf_counter() - resumed
+            nonlocal resumed
+            seconds.append(perf_counter() - resumed)
             slices.append(self.slice())
             resumed = perf_counter()
 
         work(pause)
-        spent += perf_counter() - resumed
+        pause()
         gc.unfreeze()
-        slices.append(self.slice())
-        # The mean, because whatever slows the machine down slows the long work down on average, too.
-        return spent / (statistics.fmean(slices) * SLICES)
+        return Laps(seconds, slices)
 
 
 # -- the measured work ---------------------------------------------------------------------------------
 
 
-def refill(scenario: Scenario, orders: list[int], pause: Pause, *, cold: bool = False) -> None:
+# Each work leaves behind the number of orders so far: at every pause, and last of all at the end.
+
+
+def refill(
+    scenario: Scenario, orders: list[int], pause: Pause, *, cold: bool = False, merchants: int = 1
+) -> None:
     """A bare year: in each window delist what suppliers withdrew, list by index until the shelf is full."""
     if cold:
         clear_caches()
-    world = World(scenario, SEED)
+    orders.clear()
+    world = World(scenario, SEED, merchants)
     windows = range(0, scenario.horizon_hours, scenario.run.activation_period)
     for window, t in enumerate(windows):
         if t:
             world.advance(t)
-        if world.alive(0):
-            _refill_shelf(world)
+        for merchant in range(merchants):
+            if world.alive(merchant):
+                _refill_shelf(world, merchant)
         if window % EVERY == 0:
+            orders.append(_orders(world))
             pause()
     world.advance()
-    orders[:] = [world.order_count(0)]
+    orders.append(_orders(world))
 
 
-def _refill_shelf(world: World) -> None:
-    shelf = world.shelf_columns(0)
+def _refill_shelf(world: World, merchant: int = 0) -> None:
+    shelf = world.shelf_columns(merchant)
     for product in shelf.product[~shelf.listed].tolist():
-        world.delist(0, product)
-    free, taken = world.scenario.merchant.max_listings - world.shelf_size(0), set(world.shelf_products(0))
-    first, size = 0, world.catalog.size
+        world.delist(merchant, product)
+    free = world.scenario.merchant.max_listings - world.shelf_size(merchant)
+    first, size, taken = 0, world.catalog.size, set(world.shelf_products(merchant))
     while free and first < size:
         block = [p for p in range(first, min(first + LOOK_AHEAD, size)) if p not in taken]
         view = world.products_at(block, world.t)
         new = view.listed.nonzero()[0][:free]
         for product, price in zip(view.product[new].tolist(), view.price[new].tolist(), strict=True):
-            world.list(0, product, round(1.5 * price))
+            world.list(merchant, product, round(1.5 * price))
         free -= len(new)
         first += LOOK_AHEAD
 
@@ -139,14 +164,16 @@ def _refill_shelf(world: World) -> None:
 def end_only(env: Any, orders: list[int], pause: Pause) -> None:
     """A year of lone ``end_of_step`` after 50 listings in the first window."""
     env.reset(seed=SEED)
+    orders.clear()
     listing = {"id": "list", "name": "list_product", "arguments": {"items": _first_fifty(env)}}
     _, _, done, _, info = env.step([listing])
     end = [{"id": "end", "name": "end_of_step", "arguments": {}}]
     while not done:
         _, _, done, _, info = env.step(end)
         if info["window"] % EVERY == 0:
+            orders.append(_env_orders(env))
             pause()
-    orders[:] = [_orders(env)]
+    orders.append(_env_orders(env))
 
 
 def _first_fifty(env: Any) -> list[dict[str, Any]]:
@@ -162,14 +189,20 @@ def rule_based(env: Any, orders: list[int], pause: Pause) -> None:
 
     def on_turn(observation: Any, reward: float, info: Any) -> None:
         if info["window_closed_by"] and info["window"] % EVERY == 0:
+            orders.append(_env_orders(env))
             pause()
 
+    orders.clear()
     run_episode(env, RuleBasedPolicy(), seed=SEED, on_turn=on_turn)
-    orders[:] = [_orders(env)]
+    orders.append(_env_orders(env))
 
 
-def _orders(env: Any) -> int:
-    return int(env.unwrapped.session.world.order_count(0))
+def _env_orders(env: Any) -> int:
+    return _orders(env.unwrapped.session.world)
+
+
+def _orders(world: World) -> int:
+    return sum(int(world.order_count(m)) for m in range(world.merchants))
 
 
 def clone_microseconds(env: Any) -> float:
@@ -298,7 +331,7 @@ def measure(say: Say = lambda text: None, *, quick: bool = False) -> dict[str, A
         say(name)
         orders: list[int] = []
         value = yard.compare(lambda pause: work(orders, pause), repeats)
-        add(name, "Y", must, goal, value, ratio=value, orders=orders[0])
+        add(name, "Y", must, goal, value, ratio=value, orders=orders[-1])
         return value
 
     def single(
@@ -325,7 +358,7 @@ def measure(say: Say = lambda text: None, *, quick: bool = False) -> dict[str, A
         say("large: bare year, refill")
         orders: list[int] = []
         year = yard.compare(lambda pause: refill(large, orders, pause), 3)
-        add("large: bare year, refill", "x default", 4, 2, year / warm, ratio=year, orders=orders[0])
+        add("large: bare year, refill", "x default", 4, 2, year / warm, ratio=year, orders=orders[-1])
         single("large: search, 95th percentile", "ms", 50, 5, 1e-3, lambda: search_milliseconds(large))
     clear_caches()
     for name, (must, goal) in zip(names, ((150, 100), (900, 500)), strict=False):
