@@ -1,0 +1,132 @@
+"""Counting tokens and money, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+PRICED = TOKENS[:4]  # reasoning is part of output
+COUNTS = (*TOKENS, "calls", "attempts", "missing")
+
+Prices = Mapping[str, Decimal]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The usage that came with one response.
+
+    Attributes:
+        tokens: Tokens by kind, keys ``TOKENS``.
+        prompt: Prompt tokens as reported; 0 is unknown.
+        known: Whether any usage was reported.
+        bad: Reported figures that are no token counts; they count as 0.
+    """
+
+    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
+    prompt: int = 0
+    known: bool = False
+    bad: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, int] | None:
+        """Tokens and prompt as JSON data, None if nothing was reported."""
+        return {**self.tokens, "prompt": self.prompt} if self.known else None
+
+
+def read_usage(usage: Any) -> Reading:
+    """Read the usage of a response.
+
+    Args:
+        usage: What the provider sent under ``usage``, JSON data of any shape.
+    """
+    if not isinstance(usage, Mapping) or not _told(usage, "prompt_tokens", "completion_tokens"):
+        return Reading()
+    bad: list[str] = []
+
+    def number(name: str, value: Any) -> int:
+        if type(value) is int and value >= 0:
+            return value
+        bad.append(name)
+        return 0
+
+    def optional(*places: tuple[str, ...]) -> int:
+        for path in places:
+            value: Any = usage
+            for key in path:
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if value is not None:
+                return number(".".join(path), value)
+        return 0
+
+    prompt = number("prompt_tokens", usage.get("prompt_tokens"))
+    output = number("completion_tokens", usage.get("completion_tokens"))
+    read = optional(
+        ("prompt_tokens_details", "cached_tokens"),
+        ("cacheReadInputTokensCompatible",),
+        ("cache_read_input_tokens",),
+    )
+    written = optional(("cache_creation_input_tokens",))
+    reasoning = optional(("completion_tokens_details", "reasoning_tokens"))
+    fresh = max(0, prompt - read - written)
+    tokens = dict(zip(TOKENS, (fresh, output, read, written, reasoning), strict=True))
+    return Reading(tokens, prompt, True, tuple(bad))
+
+
+def _told(usage: Mapping[str, Any], *keys: str) -> bool:
+    return any(usage.get(key) is not None for key in keys)
+
+
+def cost_of(reading: Reading, prices: Prices | None) -> int | None:
+    """Cost of one response.
+
+    Args:
+        reading: Its usage.
+        prices: US dollars per million tokens by kind; without ``cache_read`` or ``cache_write`` such tokens
+            cost what input does.
+
+    Returns:
+        Micro-dollars, half-even; None if prices, usage or a part of the usage are unknown.
+    """
+    if prices is None or not reading.known or reading.bad:
+        return None
+    # A dollar per million tokens is a micro-dollar per token.
+    total = sum(
+        (reading.tokens[kind] * prices.get(kind, prices["input"]) for kind in PRICED), start=Decimal(0)
+    )
+    return int(total.quantize(Decimal(1), ROUND_HALF_EVEN))
+
+
+@dataclass
+class Tally:
+    """Sums over calls of the model.
+
+    Attributes:
+        counts: By ``COUNTS``: tokens; decisions asked for (``calls``), requests sent (``attempts``), responses
+            without usage (``missing``).
+        cost: Micro-dollars; None once a part of it is unknown.
+    """
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    cost: int | None = 0
+
+    def response(self, reading: Reading, cost: int | None) -> None:
+        """Count a response."""
+        for kind, number in reading.tokens.items():
+            self.counts[kind] += number
+        self.counts["missing"] += not reading.known
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
+
+    def add(self, name: str) -> None:
+        """Count one more of ``calls`` or ``attempts``."""
+        self.counts[name] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The sums as JSON data."""
+        return {**self.counts, "cost": self.cost}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Tally:
+        """Take sums back from JSON data."""
+        return cls({name: int(data.get(name, 0)) for name in COUNTS}, data.get("cost", 0))
