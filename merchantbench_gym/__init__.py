@@ -1,7 +1,8 @@
 """MerchantBench as a Gymnasium library: a year of online dropshipping, in process and deterministic.
 
-Importing the package registers the environment ids (``MerchantBench-v0`` and one per preset) and
-nothing else; whatever is heavy is loaded on first use.
+Importing the package registers the environment ids (``MerchantBench-v0``, its numeric view
+``MerchantBenchFlat-v0``, and one of each per preset) and nothing else; whatever is heavy is loaded on first
+use.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Scenario", "ScenarioError", "__version__", "load_scenario"]
 
-_ENTRY_POINTS = {"MerchantBench": "merchantbench_gym.envs.merchant:MerchantEnv"}
+_ENTRY_POINTS = {
+    "MerchantBench": "merchantbench_gym.envs.merchant:MerchantEnv",
+    "MerchantBenchFlat": "merchantbench_gym.envs.flat:FlatEnv",
+}
 # Suffix of the id -> scenario. Spelled out, because reading the presets here would load pydantic.
 _PRESET_IDS = {
     "": "default",

@@ -176,6 +176,11 @@ class Session:
         """Return "horizon" or "shop_closed" once the merchant's run has ended, else ""."""
         return self.world.end_reason(merchant) if self._seats[merchant].phase == "closed" else ""
 
+    @property
+    def denied(self) -> frozenset[str]:
+        """Names of the tools that are not granted in the current window."""
+        return self._denied
+
     def view(self, merchant: int) -> MerchantView:
         """Return the merchant's view of the world."""
         return self._views[merchant]

@@ -16,7 +16,10 @@ import merchantbench_gym
 from merchantbench_gym import scenario
 
 LAZY = {"pettingzoo", "openai", "matplotlib", "typer", "rich", "pydantic", "sqlite3", "httpx", "pygame"}
-FACES = {"MerchantBench": "merchantbench_gym.envs.merchant:MerchantEnv"}
+FACES = {
+    "MerchantBench": "merchantbench_gym.envs.merchant:MerchantEnv",
+    "MerchantBenchFlat": "merchantbench_gym.envs.flat:FlatEnv",
+}
 
 
 def run(code: str, folder: Path) -> str:

@@ -6,12 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from merchantbench_gym.envs.flat import FlatEnv
     from merchantbench_gym.envs.marketplace import MarketplaceEnv
     from merchantbench_gym.envs.merchant import MerchantEnv
 
-__all__ = ["MarketplaceEnv", "MerchantEnv"]
+__all__ = ["FlatEnv", "MarketplaceEnv", "MerchantEnv"]
 
-_HOMES = {"MarketplaceEnv": "marketplace", "MerchantEnv": "merchant"}
+_HOMES = {"FlatEnv": "flat", "MarketplaceEnv": "marketplace", "MerchantEnv": "merchant"}
 
 
 def __getattr__(name: str) -> object:

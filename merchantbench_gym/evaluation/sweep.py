@@ -25,7 +25,7 @@ from merchantbench_gym.tools.registry import tool_schema_hash
 ANCHORS = ("passive", "rule_based")
 """Policies that every sweep adds, so that its figures have a scale."""
 
-ENV_IDS = {"raw": "MerchantBench-v0"}
+ENV_IDS = {"raw": "MerchantBench-v0", "flat": "MerchantBenchFlat-v0"}
 """Environment for what a policy observes."""
 
 FILE_NAME = re.compile(r"[\w.+@-]+")

@@ -19,7 +19,9 @@ from merchantbench_gym.tools.results import ReadyTable, money
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import Context
+    from merchantbench_gym.tools.view import MerchantView
 
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
@@ -331,7 +333,7 @@ def review_my_listings(
     view = ctx.view
     shelf = view.shelf()
     products = shelf.product.tolist()
-    procured, fines = _recent(ctx, 24 * window_days)
+    procured, fines = recent_results(view, ctx.scenario, 24 * window_days)
     totals = view.product_totals(products)
     idle = [
         view.now - max(listed_t, listed_t if sums.last_procured_t is None else sums.last_procured_t)
@@ -365,9 +367,18 @@ def review_my_listings(
     }
 
 
-def _recent(ctx: Context, hours: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Procured orders and fines collected, in cents, of the last hours by product."""
-    view, fines = ctx.view, ctx.scenario.fines
+def recent_results(view: MerchantView, scenario: Scenario, hours: int) -> tuple[Counter[int], Counter[int]]:
+    """Results of the last hours by product.
+
+    Args:
+        view: The merchant's view.
+        scenario: The scenario.
+        hours: How many hours, the current one included.
+
+    Returns:
+        Number of procured orders, and fines collected in cents.
+    """
+    fines = scenario.fines
     # A fine that cannot be collected in full closes the shop, so in an open one the nominal fines are the
     # collected ones.
     fine_of = {

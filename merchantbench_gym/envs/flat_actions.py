@@ -1,0 +1,250 @@
+"""Numbers to tool calls: what an action of the numeric environment does, and which ones do anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from merchantbench_gym.envs.flat_view import EMPTY, Bools, Ints, Layout, Scene
+from merchantbench_gym.tools.calls import Batch, Call
+from merchantbench_gym.tools.control import END_OF_STEP
+
+if TYPE_CHECKING:
+    from merchantbench_gym.scenario import Scenario
+    from merchantbench_gym.tools.view import PublicCatalog
+
+DELIST, ADJUST, LIST = "delist_product", "adjust_price", "list_product"
+
+END = Call(0, END_OF_STEP, END_OF_STEP, {})
+_END_ALONE = Batch((END,))
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+
+
+class Options(NamedTuple):
+    """Single changes of the shelf that are possible and change something.
+
+    Attributes:
+        delist: Slots that can be emptied, shape (S,).
+        reprice: Slots that can be repriced, by markup, shape (S, P).
+        put: Candidates that can be listed if there is a free slot, by markup, shape (K, P).
+        free: Number of free slots.
+    """
+
+    delist: Bools
+    reprice: Bools
+    put: Bools
+    free: int
+
+
+class Plan(NamedTuple):
+    """What an action does in its window.
+
+    Attributes:
+        delist: Products to take off the shelf.
+        reprice: Products to reprice, and ...
+        new_prices: ... their new prices in cents.
+        put: Products to list, and ...
+        sale_prices: ... their prices in cents.
+        invalid: Number of masked entries that the action chose.
+        dropped: Number of listings for which there was no slot.
+    """
+
+    delist: Ints = _NONE
+    reprice: Ints = _NONE
+    new_prices: Ints = _NONE
+    put: Ints = _NONE
+    sale_prices: Ints = _NONE
+    invalid: int = 0
+    dropped: int = 0
+
+
+def options_of(scene: Scene, scenario: Scenario, denied: Collection[str], is_open: bool) -> Options:
+    """Single changes that are possible in a scene and change something.
+
+    Args:
+        scene: The scene.
+        scenario: The scenario.
+        denied: Names of tools that are not granted.
+        is_open: Whether the merchant may act.
+    """
+    low, high = scenario.merchant.min_price, scenario.merchant.max_price
+    listed = scene.slots != EMPTY
+
+    def legal(prices: Ints) -> Bools:
+        inside: Bools = (prices >= low) & (prices <= high)
+        return inside
+
+    delist = listed & (is_open and DELIST not in denied)
+    reprice = legal(scene.slot_prices)
+    reprice &= scene.slot_prices != scene.sale[:, None]
+    reprice &= (listed & (is_open and ADJUST not in denied))[:, None]
+    put = legal(scene.candidate_prices)
+    put &= ((scene.candidates != EMPTY) & (is_open and LIST not in denied))[:, None]
+    return Options(delist, reprice, put, len(listed) - int(np.count_nonzero(listed)))
+
+
+def batch_of(plan: Plan, catalog: PublicCatalog) -> Batch:
+    """The calls of a plan, ``end_of_step`` last."""
+    calls = []
+    if len(plan.delist):
+        items: list[dict[str, Any]] = [{"product_id": p} for p in _ids(catalog, plan.delist)]
+        calls.append((DELIST, items))
+    if len(plan.reprice):
+        calls.append((ADJUST, _priced(catalog, plan.reprice, "new_price", plan.new_prices)))
+    if len(plan.put):
+        calls.append((LIST, _priced(catalog, plan.put, "sale_price", plan.sale_prices)))
+    if not calls:
+        return _END_ALONE
+    made = [Call(i, name, name, {"items": items}) for i, (name, items) in enumerate(calls)]
+    return Batch((*made, END._replace(position=len(made))))
+
+
+def _ids(catalog: PublicCatalog, products: Ints) -> list[str]:
+    return [catalog.product_id(product) for product in products.tolist()]
+
+
+def _priced(catalog: PublicCatalog, products: Ints, key: str, cents: Ints) -> list[dict[str, Any]]:
+    prices = (cents / 100).tolist()
+    return [{"product_id": p, key: price} for p, price in zip(_ids(catalog, products), prices, strict=True)]
+
+
+class ActionForm(Protocol):
+    """One way to write an action as numbers."""
+
+    def space(self, layout: Layout) -> spaces.Space[Any]:
+        """The action space."""
+
+    def read(self, action: Any, layout: Layout) -> Ints:
+        """An action as an array of its numbers.
+
+        Raises:
+            ValueError: It does not lie in the space.
+        """
+
+    def masks(self, scene: Scene, options: Options) -> Bools:
+        """Which entries do something; those that do nothing by themselves are always on."""
+
+    def plan(self, numbers: Ints, scene: Scene, options: Options) -> Plan:
+        """What an action does."""
+
+
+class Multi:
+    """One number for each slot and each candidate."""
+
+    def space(self, layout: Layout) -> spaces.MultiDiscrete:
+        """The action space."""
+        p = len(layout.markups)
+        return spaces.MultiDiscrete([2 + p] * layout.slots + [1 + p] * layout.candidates)
+
+    def read(self, action: Any, layout: Layout) -> Ints:
+        """An action as an array of its numbers."""
+        numbers = _integers(action)
+        s, k, p = layout.slots, layout.candidates, len(layout.markups)
+        if numbers.shape != (s + k,):
+            raise ValueError(f"the action must have shape ({s + k},), got {numbers.shape}")
+        too_large = numbers[:s].max() > 1 + p or numbers[s:].max() > p
+        if too_large or numbers.min() < 0:
+            raise ValueError(f"slots take numbers from 0 to {1 + p}, candidates from 0 to {p}")
+        return numbers
+
+    def masks(self, scene: Scene, options: Options) -> Bools:
+        """Per dimension concatenated."""
+        (s, p), k = options.reprice.shape, len(options.put)
+        masks = np.ones(s * (2 + p) + k * (1 + p), dtype=bool)
+        slots = masks[: s * (2 + p)].reshape(s, 2 + p)
+        slots[:, 1] = options.delist
+        slots[:, 2:] = options.reprice
+        masks[s * (2 + p) :].reshape(k, 1 + p)[:, 1:] = options.put & (options.free > 0)
+        return masks
+
+    def plan(self, numbers: Ints, scene: Scene, options: Options) -> Plan:
+        """What an action does."""
+        s = len(scene.slots)
+        delist = np.flatnonzero((numbers[:s] == 1) & options.delist)
+        reprice, by = _chosen(numbers[:s] - 2, options.reprice)
+        put, at = _chosen(numbers[s:] - 1, options.put & (options.free > 0))
+        valid = len(delist) + len(reprice) + len(put)
+        room = options.free + len(delist)
+        return Plan(
+            scene.slots[delist],
+            scene.slots[reprice],
+            scene.slot_prices[reprice, by],
+            scene.candidates[put[:room]],
+            scene.candidate_prices[put[:room], at[:room]],
+            invalid=int(np.count_nonzero(numbers)) - valid,
+            dropped=max(0, len(put) - room),
+        )
+
+
+def _chosen(numbers: Ints, options: Bools) -> tuple[Ints, Ints]:
+    """Rows that choose one of their options, and which; numbers below 0 choose none."""
+    rows = np.flatnonzero(numbers >= 0)
+    columns = numbers[rows]
+    valid = options[rows, columns]
+    return rows[valid], columns[valid]
+
+
+class Single:
+    """One number for the whole shelf."""
+
+    def space(self, layout: Layout) -> spaces.Discrete:
+        """The action space."""
+        return spaces.Discrete(3 + 3 * len(layout.markups))
+
+    def read(self, action: Any, layout: Layout) -> Ints:
+        """An action as an array of its one number."""
+        numbers = _integers(action)
+        if numbers.size != 1 or not 0 <= numbers.item() < 3 + 3 * len(layout.markups):
+            raise ValueError(f"the action must be an integer from 0 to {2 + 3 * len(layout.markups)}")
+        return numbers.reshape(1)
+
+    def masks(self, scene: Scene, options: Options) -> Bools:
+        """One entry per action."""
+        risky, idle = options.delist & scene.risky, options.delist & scene.idle
+        delists = [risky.any(), idle.any()]
+        put = options.put.any(axis=0)
+        free = options.free + np.count_nonzero(risky | idle)
+        parts = ([True], options.reprice.any(axis=0), delists, put & (options.free > 0))
+        return np.concatenate([*parts, (put & (free > 0)) | any(delists)])
+
+    def plan(self, numbers: Ints, scene: Scene, options: Options) -> Plan:
+        """What an action does."""
+        number, p = int(numbers[0]), options.put.shape[1]
+        if not number:
+            return Plan()
+        if not self.masks(scene, options)[number]:
+            return Plan(invalid=1)
+        if number <= p:
+            slots = np.flatnonzero(options.reprice[:, number - 1])
+            return Plan(reprice=scene.slots[slots], new_prices=scene.slot_prices[slots, number - 1])
+        if number <= p + 2:
+            off = scene.risky if number == p + 1 else scene.idle
+            return Plan(scene.slots[options.delist & off])
+        refill, markup = divmod(number - p - 3, p)
+        off = options.delist & (scene.risky | scene.idle) & bool(refill)
+        room = options.free + int(np.count_nonzero(off))
+        on = np.flatnonzero(options.put[:, markup])[:room]
+        return Plan(
+            scene.slots[off], put=scene.candidates[on], sale_prices=scene.candidate_prices[on, markup]
+        )
+
+
+FORMS: dict[str, ActionForm] = {"multi": Multi(), "discrete": Single()}
+"""Action forms by name."""
+
+
+def _integers(action: Any) -> npt.NDArray[np.int64]:
+    """An action as int64 array.
+
+    Raises:
+        ValueError: It does not consist of integers.
+    """
+    numbers = np.asarray(action)
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"the action must consist of integers, got {numbers.dtype}")
+    return numbers.astype(np.int64)

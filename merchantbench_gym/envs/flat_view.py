@@ -1,0 +1,370 @@
+"""What the numeric environment shows of a moment: features, and the figures behind its actions.
+
+Everything is read through the merchant's view and equals what the tools show at that moment, rounding
+included. All of it is pure: the same view, packet and slots give the same arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from merchantbench_gym.envs.store import store_features
+from merchantbench_gym.market.shelf import ShelfView
+from merchantbench_gym.spaces import STORE_BOUND, STORE_SIZE
+from merchantbench_gym.tools.numbers import half_even, hundredths
+from merchantbench_gym.tools.shelf import recent_results, shown_age
+
+if TYPE_CHECKING:
+    from merchantbench_gym.scenario import Scenario
+    from merchantbench_gym.tools.view import MerchantView, PublicCatalog
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Features = npt.NDArray[np.float32]
+
+SLOT_SIZE = 14
+CANDIDATE_SIZE = 10
+
+LEAST_QUANTITY = 20
+"""Least stock of a candidate."""
+
+SHARE_OF_BALANCE = 10
+"""A candidate costs at most the balance divided by this."""
+
+REVIEW_DAYS = 7
+"""Days that orders and fines of a slot cover, and days without sales after which it counts as idle."""
+
+MAX_SLOTS = 100
+"""Most slots: a call takes at most as many items."""
+
+EMPTY = -1
+
+
+class Layout(NamedTuple):
+    """The shape of observations and actions.
+
+    Attributes:
+        slots: Number S of slots.
+        candidates: Number K of candidates.
+        markups: Markups on the supplier price, shape (P,) as numerators ...
+        divisors: ... and divisors, shape (P,).
+    """
+
+    slots: int
+    candidates: int
+    markups: Ints
+    divisors: Ints
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        return STORE_SIZE + SLOT_SIZE * self.slots + CANDIDATE_SIZE * self.candidates
+
+    def prices(self, supplier_prices: Ints) -> Ints:
+        """Sale prices in cents of every product at every markup, half-even; shape (n, P)."""
+        return half_even(supplier_prices[:, None] * self.markups, self.divisors)
+
+
+class Scene(NamedTuple):
+    """One moment as the numeric environment sees it; arrays are not to be written.
+
+    Attributes:
+        features: The observation, shape (28 + 14 S + 10 K,).
+        packet: The structured observation.
+        slots: Product in each slot, `EMPTY` where there is none, shape (S,).
+        risky: Whether the product in a slot is withdrawn, out of stock or ships late, shape (S,).
+        idle: Whether it has not sold for a week, shape (S,).
+        sale: Its sale price in cents, shape (S,).
+        slot_prices: Its price at each markup in cents, shape (S, P).
+        candidates: Product of each candidate, `EMPTY` where there is none, shape (K,).
+        candidate_prices: Its price at each markup in cents, shape (K, P).
+    """
+
+    features: Features
+    packet: dict[str, Any]
+    slots: Ints
+    risky: Bools
+    idle: Bools
+    sale: Ints
+    slot_prices: Ints
+    candidates: Ints
+    candidate_prices: Ints
+
+
+def layout_of(slots: int, candidates: int, markups: Sequence[float]) -> Layout:
+    """Check the figures of a layout.
+
+    Raises:
+        ValueError: One of them makes no sense; the message says which.
+    """
+    if slots > MAX_SLOTS:
+        raise ValueError(
+            f"the numeric environment has at most {MAX_SLOTS} slots, but merchant.max_listings is {slots}"
+        )
+    if type(candidates) is not int or not 1 <= candidates <= 1000:
+        raise ValueError(f"candidates must be an integer from 1 to 1000, got {candidates!r}")
+    numbers = tuple(float(markup) for markup in markups)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"markups must be one or more different numbers, got {markups!r}")
+    ratios = []
+    for markup in numbers:
+        if not 0.01 <= markup <= 1000 or Decimal(repr(markup)).as_tuple().exponent < -4:  # type: ignore[operator]
+            raise ValueError(f"a markup must be from 0.01 to 1000 with at most 4 decimals, got {markup!r}")
+        ratios.append(Decimal(repr(markup)).as_integer_ratio())
+    over, under = np.array(ratios, dtype=np.int64).T
+    return Layout(slots, candidates, over, under)
+
+
+# --- slots ----------------------------------------------------------------------------------------------
+
+
+def settled(slots: Ints, listed: Ints, arrivals: Sequence[int], size: int) -> Ints:
+    """Slots after the shelf has changed.
+
+    A product keeps its slot until it leaves the shelf; a new one takes the lowest free slot.
+
+    Args:
+        slots: Product in each slot before.
+        listed: Products on the shelf now.
+        arrivals: Products in the order they were listed; others on the shelf follow by index.
+        size: Number of products of the catalog.
+
+    Returns:
+        Product in each slot now, a fresh array.
+    """
+    missing = np.zeros(size + 1, dtype=bool)  # the last place stands for an empty slot
+    missing[listed] = True
+    after: Ints = np.where(missing[slots], slots, EMPTY)
+    missing[after] = False
+    if missing.any():
+        first = [product for product in dict.fromkeys(arrivals) if missing[product]]
+        missing[first] = False
+        newcomers = [*first, *np.flatnonzero(missing[:size]).tolist()]
+        after[np.flatnonzero(after == EMPTY)[: len(newcomers)]] = newcomers
+    return after
+
+
+# --- features -------------------------------------------------------------------------------------------
+
+
+def look(
+    view: MerchantView, scenario: Scenario, packet: dict[str, Any], layout: Layout, slots: Ints
+) -> Scene:
+    """Look at the store.
+
+    Args:
+        view: The merchant's view.
+        scenario: The scenario.
+        packet: The structured observation as of now.
+        layout: Shape of observations and actions.
+        slots: Product in each slot.
+
+    Returns:
+        The scene; after the end one of the store figures alone.
+    """
+    features = np.zeros(layout.size, dtype=np.float32)
+    features[:STORE_SIZE] = store_features(packet)
+    s, k, p = layout.slots, layout.candidates, len(layout.markups)
+    risky, idle = np.zeros((2, s), dtype=bool)
+    sale, slot_prices = np.zeros(s, dtype=np.int64), np.zeros((s, p), dtype=np.int64)
+    candidates, candidate_prices = np.full(k, EMPTY), np.zeros((k, p), dtype=np.int64)
+    scene = Scene(features, packet, slots, risky, idle, sale, slot_prices, candidates, candidate_prices)
+    if packet["time"]["state"] not in ("open", "waiting"):
+        return scene
+    parts = features[STORE_SIZE:]
+    shelf = view.shelf()
+    taken = np.flatnonzero(slots != EMPTY)
+    if len(taken):
+        rows = shelf.product.searchsorted(slots[taken])
+        shelf = ShelfView._make([column[rows] for column in shelf])
+        idle_days = _fill_slots(parts[: s * SLOT_SIZE].reshape(s, SLOT_SIZE), taken, view, scenario, shelf)
+        late = shelf.ship_hours > view.promised_ship_hours
+        risky[taken] = ~shelf.listed | (shelf.stock == 0) | late
+        idle[taken] = idle_days >= REVIEW_DAYS
+        sale[taken] = shelf.sale_price
+        slot_prices[taken] = layout.prices(shelf.price)
+    balance = packet["cash"]["balance"]
+    found = candidates_of(view, packet["time"]["window"] - 1, balance, k)
+    if len(found):
+        n, price = len(found), view.offers().price[found]
+        rows_of_found = parts[s * SLOT_SIZE :].reshape(k, CANDIDATE_SIZE)[:n]
+        _fill_candidates(rows_of_found, view, found, price, balance)
+        candidates[:n] = found
+        candidate_prices[:n] = layout.prices(price)
+    np.maximum(parts, -STORE_BOUND, out=parts)
+    np.minimum(parts, STORE_BOUND, out=parts)
+    return scene
+
+
+def _fill_slots(out: Features, taken: Ints, view: MerchantView, scenario: Scenario, shelf: ShelfView) -> Ints:
+    """Write the features of the occupied slots; returns their days without sales.
+
+    Args:
+        out: Features of all slots, shape (S, 14).
+        taken: Occupied slots, shape (n,).
+        view: The merchant's view.
+        scenario: The scenario.
+        shelf: Their listings in the same order.
+    """
+    known, promise = static_features(view.catalog), view.promised_ship_hours
+    products = shelf.product.tolist()
+    totals = view.product_totals(products)
+    procured, fines = recent_results(view, scenario, 24 * REVIEW_DAYS)
+    since = np.array(
+        [-1 if row.last_procured_t is None else row.last_procured_t for row in totals], dtype=np.int64
+    )
+    idle_days: Ints = (view.now - np.maximum(shelf.listed_t, since)) // 24
+    price = shelf.price / 100
+    columns = np.empty((SLOT_SIZE, len(taken)))
+    columns[0] = 1.0
+    columns[1] = known.category[shelf.product]
+    columns[2] = np.log(shelf.sale_price / 100 / price)
+    columns[3] = price
+    columns[4] = shelf.listed
+    columns[5] = shelf.stock
+    columns[6] = (shelf.ship_hours - promise) / promise
+    columns[7] = known.logistics[shelf.product]
+    columns[8] = shown_ages(shelf.age) / 30
+    columns[9] = idle_days / 7
+    columns[10] = [procured[product] for product in products]
+    columns[11] = [fines[product] / 100 for product in products]
+    columns[12] = [row.open_orders for row in totals]
+    columns[13] = (shown_ratings(view.listing_ratings(products)) - 3) / 2
+    _squeeze(columns, [3, 5, 10, 11, 12])
+    out[taken] = columns.T
+    return idle_days
+
+
+def _fill_candidates(out: Features, view: MerchantView, found: Ints, cents: Ints, balance: float) -> None:
+    """Write the features of candidates.
+
+    Args:
+        out: Their features, shape (n, 10).
+        view: The merchant's view.
+        found: Their products.
+        cents: Their prices.
+        balance: Free cash in currency units.
+    """
+    known, promise = static_features(view.catalog), view.promised_ship_hours
+    price = cents / 100
+    columns = np.empty((CANDIDATE_SIZE, len(found)))
+    columns[0] = 1.0
+    columns[1] = known.category[found]
+    columns[2] = price
+    columns[3] = view.stock(found)
+    columns[4] = (view.offers().ship_hours[found] - promise) / promise
+    columns[5] = known.logistics[found]
+    columns[6] = known.historical_rating[found]
+    columns[7] = known.shop_rating[found]
+    columns[8] = known.supplier_age[found]
+    columns[9] = price / max(balance, 1.0)
+    _squeeze(columns, [2, 3])
+    out[:] = columns.T
+
+
+def _squeeze(columns: Floats, rows: list[int]) -> None:
+    """Replace x by ln(1 + x) / 8 in some rows of non-negative figures."""
+    columns[rows] = np.log1p(columns[rows]) / 8
+
+
+def shown_ages(hours: Ints) -> Floats:
+    """Ages in days as tools show them."""
+    return np.array(shown_age(hours))
+
+
+def shown_ratings(ratings: Sequence[float]) -> Floats:
+    """Ratings as tools show them."""
+    return np.array([hundredths(rating) for rating in ratings])
+
+
+# --- candidates -----------------------------------------------------------------------------------------
+
+
+def candidates_of(view: MerchantView, window: int, balance: float, count: int) -> Ints:
+    """Products that a window proposes for listing.
+
+    Windows take turns through the categories by name, and through the pool of each: what
+    ``search_products`` shows of it, sorted by ``supplier_rating``, with ``supplier_ship_hours_max`` at the
+    promise, ``quantity_min`` at 20 and ``price_max`` at a tenth of the balance, without the own shelf.
+
+    Args:
+        view: The merchant's view.
+        window: Index of the window.
+        balance: Free cash in currency units.
+        count: How many.
+
+    Returns:
+        At most ``count`` different products, in order.
+    """
+    orders = static_features(view.catalog).orders
+    turn, category = divmod(window, len(orders))
+    listed = np.zeros(view.catalog.size, dtype=bool)
+    listed[view.shelf().product] = True
+    pool = _pool(view, orders[category], balance, listed)
+    chosen = pool
+    if len(pool):
+        chosen = np.roll(pool, -(turn * count % len(pool)))[:count]
+    parts, missing = [chosen], count - len(chosen)
+    for further in range(1, len(orders)):
+        if not missing:
+            break
+        order = orders[(category + further) % len(orders)]
+        parts.append(_pool(view, order, balance, listed)[:missing])
+        missing -= len(parts[-1])
+    return chosen if len(parts) == 1 else np.concatenate(parts)
+
+
+def _pool(view: MerchantView, order: Ints, balance: float, listed: Bools) -> Ints:
+    offers = view.offers()
+    keep = offers.listed[order]
+    keep &= ~listed[order]
+    keep &= offers.price[order] / 100 <= balance / SHARE_OF_BALANCE
+    keep &= offers.ship_hours[order] <= view.promised_ship_hours
+    passing = order[keep]
+    pool: Ints = passing[view.stock(passing) >= LEAST_QUANTITY]
+    return pool
+
+
+class StaticFeatures(NamedTuple):
+    """What never changes about products: features by product, and orders of products by category.
+
+    Attributes:
+        category: (place of the category by name + 1) / number of categories.
+        logistics: Logistics hours / 72.
+        historical_rating: Rating of the product, as a feature.
+        shop_rating: Rating of its supplier, as a feature.
+        supplier_age: Age of its supplier in years / 10.
+        orders: Products of each category, categories by name, sorted by supplier rating.
+    """
+
+    category: Floats
+    logistics: Floats
+    historical_rating: Floats
+    shop_rating: Floats
+    supplier_age: Floats
+    orders: tuple[Ints, ...]
+
+
+def static_features(catalog: PublicCatalog) -> StaticFeatures:
+    """Features of the products of a catalog that never change; made once per catalog."""
+    kept = catalog.kept.get("flat")
+    if kept is None:
+        best_first, count = catalog.order("supplier_rating"), len(catalog.categories)
+        ranks = catalog.category_rank[best_first]
+        made = StaticFeatures(
+            (catalog.category_rank + 1) / count,
+            catalog.logistics_hours / 72,
+            (catalog.historical_rating - 3) / 2,
+            (catalog.shop_rating[catalog.supplier] - 3) / 2,
+            catalog.supplier_age[catalog.supplier] / 10,
+            tuple(best_first[ranks == rank] for rank in range(count)),
+        )
+        kept = catalog.kept.setdefault("flat", made)
+    assert isinstance(kept, StaticFeatures)
+    return kept
