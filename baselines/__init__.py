@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
     from merchantbench_gym.baselines.runner import EpisodeResult, run_episode
     from merchantbench_gym.baselines.scripted import ScriptedPolicy
+    from merchantbench_gym.baselines.switch import SwitchPolicy
     from merchantbench_gym.wrappers.seat import Seat
 
 _HOMES = {
@@ -39,6 +40,7 @@ _HOMES = {
     "RuleBasedPolicy": "merchantbench_gym.baselines.rule_based",
     "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
     "Seat": "merchantbench_gym.wrappers.seat",
+    "SwitchPolicy": "merchantbench_gym.baselines.switch",
     "run_episode": "merchantbench_gym.baselines.runner",
     "run_parallel": "merchantbench_gym.baselines.parallel",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "RuleBasedPolicy",
     "ScriptedPolicy",
     "Seat",
+    "SwitchPolicy",
     "run_episode",
     "run_parallel",
 ]
