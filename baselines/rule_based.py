@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from merchantbench_gym.baselines.policy import END, BasePolicy, marked_up
@@ -23,6 +24,7 @@ from merchantbench_gym.baselines.sourcing import (
     Sourcing,
     call,
 )
+from merchantbench_gym.baselines.table_rows import RowReader, as_tuple
 
 ITEMS_PER_CALL = 100
 MAX_TARGET = 400  # keeps a reading turn below 64 calls and the state below 16 KiB
@@ -30,7 +32,13 @@ MAX_TARGET = 400  # keeps a reading turn below 64 calls and the state below 16 K
 # Places of shelf figures in the observation's ``store``, each as a share of ``max_listings``.
 ACTIVE, WITHDRAWN, SLOW = 13, 15, 17
 
+# Columns of the shelf tables that are used, and how many follow them in the table of the whole shelf.
+LISTING = ("product_id", "sale_price", "supplier_price", "supplier_ship_hours", "supplier_available")
+RESULTS_OF_LISTING = 6
+
 Plan = dict[str, Any]
+Listing = tuple[str, bool, float | None]
+"""A listing: its id, whether it is to go, and its new price if that is not the present one."""
 
 
 class RuleBasedPolicy(BasePolicy):
@@ -117,6 +125,9 @@ class RuleBasedPolicy(BasePolicy):
         self._stage = ""  # what the last turn of the current window did: reads, sourcing, writes
         self._plan: Plan | None = None  # between sourcing and writes
         self._found: Found | None = None  # what searches found, where it is used a window later
+        self._shelf_rows = RowReader("items", LISTING, self._listing, ignored=RESULTS_OF_LISTING)
+        self._risk_rows = RowReader("listings", LISTING, self._listing)
+        self._review_rows = RowReader("items", ("product_id", "days_without_sales"), as_tuple)
         self._sourcing.forget()
 
     def reset(self, seat: Any, *, seed: int | None = None) -> None:
@@ -210,28 +221,36 @@ class RuleBasedPolicy(BasePolicy):
 
     def _make_plan(self, results: Results) -> Plan:
         """Apply rules 2 to 6 to what was read; a read that failed leaves its rule without data."""
-        columns = ("product_id", "sale_price", "supplier_price", "supplier_ship_hours", "supplier_available")
-        rows = {row[0]: row for row in results.rows("shelf-", "items", *columns)}
+        rows = {row[0]: row for row in results.rows("shelf-", self._shelf_rows)}
         shelf = list(rows)
-        known = results.get("shelf-1") is not None
+        known = "shelf-1" in results
         self._sourcing.take_in(results, shelf if known else None, self._day)
-        rows.update((row[0], row) for row in results.rows("risks-", "listings", *columns))
+        rows.update((row[0], row) for row in results.rows("risks-", self._risk_rows))
         if self._is_halted(results.get("balance")):
             return {"delist": sorted(rows), "adjust": [], "need": 0, "left": 0, "shelf": shelf}
-        promise = self.seat.promise_hours
-        leaving = {row[0] for row in rows.values() if not row[4] or row[3] > promise}
+        leaving = {product for product, bad, _ in rows.values() if bad}
         if self.stale and self._first:
-            for product, days in results.rows("review-", "items", "product_id", "days_without_sales"):
-                if days >= self.stale_days:
-                    leaving.add(product)
-        adjust = []
-        for product, sale, price, _, _ in rows.values():
-            if product not in leaving and price > 0 and sale != marked_up(price, self.markup):
-                adjust.append([product, marked_up(price, self.markup)])
+            # The review puts what has not sold for longest first.
+            idle = takewhile(self._is_stale, results.rows("review-", self._review_rows))
+            leaving.update(product for product, _ in idle)
+        adjust = [
+            [product, price]
+            for product, _, price in rows.values()
+            if price is not None and product not in leaving
+        ]
         left = len(shelf) - len(leaving.intersection(shelf))
         sourcing = known and left < self._target and (self._first or left == 0)
         need = self._target - left if sourcing else 0
         return {"delist": sorted(leaving), "adjust": adjust, "need": need, "left": left, "shelf": shelf}
+
+    def _listing(self, product: str, sale: float, price: float, ship_hours: int, available: bool) -> Listing:
+        """What rules 3 and 5 say about a listing."""
+        right = marked_up(price, self.markup) if price > 0 else sale
+        leaves = not available or ship_hours > self.seat.promise_hours
+        return product, leaves, right if right != sale else None
+
+    def _is_stale(self, row: tuple[Any, ...]) -> bool:
+        return bool(row[1] >= self.stale_days)
 
     def _is_halted(self, balance: Mapping[str, Any] | None) -> bool:
         """The cash guard: halted below the low mark, until the high mark is reached."""

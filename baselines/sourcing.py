@@ -5,14 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
 from merchantbench_gym.baselines.report_queries import queries
+from merchantbench_gym.baselines.table_rows import RowReader, as_tuple
+
+T = TypeVar("T")
 
 PAGE = 50  # rows per page, the most a tool gives
 PAGES_PER_SEARCH = 12
+
+_SUCCESS = ('{"ok":true', '{"ok": true')
 
 Action = list[dict[str, Any]]
 Found = list[Sequence[Any]]  # product id and supplier price
@@ -26,29 +32,29 @@ ROWS_PER_QUERY = 20
 
 
 class Results:
-    """The successful results of the last turn, parsed, by call id."""
+    """The successful results of the last turn by call id."""
 
     def __init__(self, results: Iterable[Mapping[str, str]]) -> None:
-        self._texts = {result["tool_call_id"]: result["content"] for result in results}
-        self._parsed: dict[str, dict[str, Any] | None] = {}
+        self._texts = {
+            result["tool_call_id"]: result["content"]
+            for result in results
+            if result["content"].startswith(_SUCCESS)
+        }
+
+    def __contains__(self, call_id: str) -> bool:
+        """Whether there is a successful result with this id."""
+        return call_id in self._texts
 
     def get(self, call_id: str) -> dict[str, Any] | None:
         """The result with this id, or None if there is none or it failed."""
-        if call_id not in self._parsed:
-            text = self._texts.get(call_id)
-            value = json.loads(text) if text is not None else {"ok": False}
-            self._parsed[call_id] = value if value["ok"] else None
-        return self._parsed[call_id]
+        text = self._texts.get(call_id)
+        return None if text is None else json.loads(text)
 
-    def rows(self, prefix: str, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Rows of one table over all results whose id starts with a prefix, reduced to some columns."""
-        found: list[tuple[Any, ...]] = []
-        for call_id in self._texts:
-            result = self.get(call_id) if call_id.startswith(prefix) else None
-            if result is not None:
-                names = result[table]["columns"]
-                found += map(itemgetter(*map(names.index, columns)), result[table]["rows"])
-        return found
+    def rows(self, prefix: str, reader: RowReader[T]) -> Iterator[T]:
+        """What a reader makes of the rows of all results whose id starts with a prefix."""
+        for call_id, text in self._texts.items():
+            if call_id.startswith(prefix):
+                yield from reader.values(text)
 
 
 def call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
@@ -93,6 +99,7 @@ class RandomSourcing:
 
     def forget(self) -> None:
         """Start an episode."""
+        self._reader = RowReader("items", ("product_id", "price"), as_tuple)
         self._searched: dict[str, int] | None = None  # day and page count behind the latest searches
         self._total = 0  # products on offer at the latest probe
 
@@ -131,7 +138,7 @@ class RandomSourcing:
             return None
         found: Found = []
         for page in self._draw()[1]:
-            found += results.rows(f"page-{page}.", "items", "product_id", "price")
+            found += results.rows(f"page-{page}.", self._reader)
         return found
 
     def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
@@ -172,7 +179,12 @@ class ReportSourcing:
     def forget(self) -> None:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
+        self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
+        columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
+        # A product that a query found goes before one that was only browsed.
+        self._hits = RowReader("items", columns, partial(self._rank, 0))
+        self._browsed = RowReader("items", columns, partial(self._rank, 1))
         # What the latest reading turn told, for the searches of the same turn.
         self._queries: list[str] = []
         self._balance: float | None = None
@@ -187,12 +199,22 @@ class ReportSourcing:
         self._queries = [] if report is None else queries(str(report["content"]))
         self._balance = None if balance is None else float(balance["balance"])
         if shelf is not None:
-            # Where only the fact counts, days are kept coarsely, so that the state stays small.
-            seen = day - day % 30 if self._relist_after_days is None else day
-            self._seen = {**self._left_lately(day), **dict.fromkeys(shelf, seen)}
-            if len(self._seen) > self._memory:
-                kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
-                self._seen = dict(kept[: self._memory])
+            self._remember(shelf, day)
+
+    def _remember(self, shelf: Sequence[str], day: int) -> None:
+        """Note what is on the shelf today, and drop what has been off it for long enough."""
+        if day != self._pruned:
+            self._seen = {product: last for product, last in self._seen.items() if self._bars(last, day)}
+            self._pruned = day
+        # Where only the fact counts, days are kept coarsely, so that the state stays small.
+        self._seen.update(dict.fromkeys(shelf, day - day % 30 if self._relist_after_days is None else day))
+        if len(self._seen) > self._memory:
+            kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
+            self._seen = dict(kept[: self._memory])
+
+    def _bars(self, last: int, day: int) -> bool:
+        """Whether a product seen on the shelf on a day must not come back yet."""
+        return self._relist_after_days is None or last > day - self._relist_after_days
 
     def searches(self, wanted: bool, day: int, promise_hours: int) -> Action:
         """A search for each query of the report, and the best rated products, within the loosest limits."""
@@ -223,32 +245,28 @@ class ReportSourcing:
         """Products and prices found, the best first; None if nothing was searched."""
         if not self._searched:
             return None
-        columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
-        known: set[str] = set()
-        ranked = []
-        for hit, prefix in enumerate(("query-", "browse-")):
-            for product, price, history, shop in results.rows(prefix, "items", *columns):
-                if product in known:
-                    continue
-                known.add(product)
-                for level, (most, least) in enumerate(self._ladder):
-                    if price <= most and history >= least and shop >= least:
-                        ranked.append((level, hit, -history, -shop, _number(product), product, price))
-                        break
-        ranked.sort()
-        return [[product, price] for *_, product, price in ranked]
+        rows = chain(results.rows("browse-", self._browsed), results.rows("query-", self._hits))
+        best = {row[-2]: row for row in rows if row is not None}
+        return [[product, price] for *_, product, price in sorted(best.values())]
+
+    def _rank(self, hit: int, product: str, price: float, history: float, shop: float) -> Any:
+        """Place of a product in the order of choice, with its id and price; None if it is not to be taken."""
+        for level, (most, least) in enumerate(self._ladder):
+            if price <= most and history >= least and shop >= least:
+                return level, hit, -history, -shop, _number(product), product, price
+        return None
 
     def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
         """The best products that are neither on the shelf nor have left it lately."""
-        taken = {*shelf, *self._left_lately(day)}
-        return [row for row in found if row[0] not in taken][:need]
-
-    def _left_lately(self, day: int) -> dict[str, int]:
-        """Products seen on the shelf so lately that they must not come back yet, with the last day."""
-        if self._relist_after_days is None:
-            return self._seen
-        since = day - self._relist_after_days
-        return {product: last for product, last in self._seen.items() if last > since}
+        chosen: Found = []
+        on_shelf = set(shelf)
+        for row in found:
+            if len(chosen) == need:
+                break
+            last = self._seen.get(row[0])
+            if row[0] not in on_shelf and (last is None or not self._bars(last, day)):
+                chosen.append(row)
+        return chosen
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
@@ -257,6 +275,7 @@ class ReportSourcing:
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
         self._searched, self._seen = state["searched"], _unpacked(state["seen"])
+        self._pruned = 0
 
 
 def _number(product: str) -> int:

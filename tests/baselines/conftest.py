@@ -96,6 +96,7 @@ class Shop:
         self, sort_by: str, window_days: int, page: int, page_size: int
     ) -> dict[str, Any]:
         rows = [{"product_id": p, "days_without_sales": self.idle_days.get(p, 0)} for p in self.shelf]
+        rows.sort(key=lambda row: -row[sort_by])
         return {"items": self._table(("product_id", "days_without_sales"), rows, page, page_size)}
 
     def offer(self, product: str, price: float, rating: float, *, name: str = "", **facts: Any) -> None:
