@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from merchantbench_gym.wrappers.chat import Chat
     from merchantbench_gym.wrappers.errors import InjectedCrash, ResponseLost
     from merchantbench_gym.wrappers.fault_injection import FaultInjection
     from merchantbench_gym.wrappers.focal_seat import FocalSeat
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.wrappers.seed_guard import SeedGuard
 
 _HOMES = {
+    "Chat": "chat",
     "FaultInjection": "fault_injection",
     "FocalSeat": "focal_seat",
     "InjectedCrash": "errors",
@@ -31,6 +33,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Chat",
     "FaultInjection",
     "FocalSeat",
     "InjectedCrash",

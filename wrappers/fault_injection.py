@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from merchantbench_gym.recording.actions import action_text, as_message
+from merchantbench_gym.recording.actions import action_text, message_form
 from merchantbench_gym.recording.recorder import OTHER_DRIVER
 from merchantbench_gym.session import Turn
 from merchantbench_gym.tools.calls import normalise
@@ -38,18 +38,8 @@ def named(action: Any, turn_id: str) -> Any:
     """
     if isinstance(action, Mapping) and action.get("turn_id") is not None:
         return action
-    batch = normalise(action)
-    if batch.fault is not None:
-        return None
-    if isinstance(action, str):
-        action = json.loads(action) if action.strip() else None
-    if action is None:
-        action = []
-    if isinstance(action, (list, tuple)):
-        action = {"role": "assistant", "content": "", "tool_calls": list(action)}
-    elif not isinstance(action, Mapping):
-        action = as_message(batch)
-    return {**action, "turn_id": turn_id}
+    message = message_form(action)
+    return None if message is None else {**message, "turn_id": turn_id}
 
 
 class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from merchantbench_gym.tools.calls import Batch, normalise
 
 # Lone surrogates survive as escapes, which SQLite's UTF-8 text could not hold.
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+NAMES = ("turn_id", "window", "note")
+"""Keys of the message form that belong to the harness."""
 
 
 def action_text(action: Any) -> str:
@@ -21,15 +25,71 @@ def action_text(action: Any) -> str:
     Returns:
         The action itself if it is JSON data, else the assistant message that has the same calls.
     """
-    try:
+    with suppress(TypeError, ValueError, RecursionError):
         return _encode(action)
-    except (TypeError, ValueError, RecursionError):
-        return _encode(as_message(normalise(action), action))
+    message = message_form(action)
+    if message is not None:
+        with suppress(TypeError, ValueError, RecursionError):
+            return _encode(message)
+    return _encode(as_message(normalise(action), action))
 
 
 def text_action(text: str) -> Any:
     """The action of a text made by :func:`action_text`."""
     return json.loads(text)
+
+
+def message_form(action: Any) -> dict[str, Any] | None:
+    """An action as an assistant message in a mapping, which may name its turn and carry a note.
+
+    Its calls are those of the action, with the text of their arguments as it was. JSON text names no turn,
+    whatever keys it has: it is a model's, and the names are not the model's to choose.
+
+    Args:
+        action: An action in any form an environment accepts; not changed.
+
+    Returns:
+        A fresh mapping (the calls in it are shared), or None if the action cannot be read.
+    """
+    if normalise(action).fault is not None:
+        return None
+    try:
+        return _message_form(action)
+    except Exception:  # a hostile mapping or object: attributes and iterators may do anything
+        return None
+
+
+def _message_form(action: Any) -> dict[str, Any]:
+    if isinstance(action, str):
+        value = json.loads(action) if action.strip() else None
+        message = _message_form(value)
+        return {key: item for key, item in message.items() if key not in NAMES}
+    if action is None:
+        action = []
+    if isinstance(action, (list, tuple)):
+        return {"role": "assistant", "content": "", "tool_calls": list(action)}
+    if isinstance(action, Mapping):
+        return {**action, "role": "assistant"}
+    message = {"role": "assistant", "content": action.content if hasattr(action, "content") else ""}
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(getattr(action, key, None), str):
+            message[key] = getattr(action, key)
+    calls = action.tool_calls
+    if isinstance(calls, (list, tuple)):
+        message["tool_calls"] = [_plain_call(call) for call in calls]
+    return message
+
+
+def _plain_call(call: Any) -> Any:
+    """An SDK's call as a mapping; what is no call stays as it is."""
+    if isinstance(call, Mapping) or not hasattr(call, "function"):
+        return call
+    function = call.function
+    if not isinstance(function, Mapping):
+        keys = [key for key in ("name", "arguments") if hasattr(function, key)]
+        function = {key: getattr(function, key) for key in keys}
+    head = {key: getattr(call, key) for key in ("id", "type") if hasattr(call, key)}
+    return {**head, "function": function}
 
 
 def as_message(batch: Batch, action: Any = None) -> dict[str, Any]:
