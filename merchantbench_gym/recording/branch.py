@@ -88,8 +88,6 @@ def _copy(source: sqlite3.Connection, out: Pathish, turns: list[Row], reason: st
                 insert(target, "call", call)
             for table in OF_A_TURN:
                 _take(source, target, table, "merchant = ? AND window = ? AND turn = ?", place(turn))
-            if turn["closed_by"]:
-                _take(source, target, "metric", "merchant = ? AND window = ?", place(turn)[:2])
         _take(source, target, "note", "window IS NULL", ())
         target.execute("COMMIT")
     return Path(os.fspath(out))

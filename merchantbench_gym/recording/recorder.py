@@ -20,7 +20,15 @@ from merchantbench_gym.recording import schema
 from merchantbench_gym.recording.actions import action_text, record_message
 from merchantbench_gym.recording.journal import Journal, dumps
 from merchantbench_gym.recording.past import Past
-from merchantbench_gym.recording.schema import FORMAT, Pathish, insert, rows
+from merchantbench_gym.recording.schema import (
+    FORMAT,
+    Pathish,
+    call_numbers,
+    erase_turn,
+    insert,
+    insertion,
+    rows,
+)
 from merchantbench_gym.recording.stack import describe_env, describe_stack
 
 if TYPE_CHECKING:
@@ -35,13 +43,23 @@ TURN_COLUMNS = (
     "turn_id",
     "body_hash",
     "time",
-    "text",
     "charged",
     "rejected",
     "net_assets",
     "state_digest",
 )
-CALL_COLUMNS = ("position", "id", "name", "kind", "ok", "code", "applied", "rejected", "content")
+CALL_COLUMNS = (
+    *("seq", "merchant", "window", "turn", "position", "id", "name", "kind", "arguments"),
+    *("ok", "code", "applied", "rejected", "content"),
+)
+INSERT_TURN = insertion(
+    "turn",
+    (
+        *("seq", "step", "deciding", "own", *TURN_COLUMNS),
+        *("text", "action", "note", "closed_by", "metrics", "reward"),
+    ),
+)
+INSERT_CALL = insertion("call", CALL_COLUMNS)
 OTHER_DRIVER = "other-"
 """Ids of turns that did not come through the recorded stack, though its merchant made them, begin so."""
 
@@ -190,9 +208,8 @@ class Recorder:
             if turn["closed_by"]:
                 counts.clear()
             else:
-                place = (turn["merchant"], turn["window"], turn["turn"])
-                query = "SELECT kind FROM call WHERE merchant = ? AND window = ? AND turn = ?"
-                counts.update(kind for (kind,) in self._db.execute(query, place))
+                query = "SELECT kind FROM call WHERE seq BETWEEN ? AND ?"
+                counts.update(kind for (kind,) in self._db.execute(query, call_numbers(turn["seq"])))
                 counts.update(_usage(json.loads(turn["note"])))
             if turn["closed_by"] and turn["reward"] is None:
                 self._unpaid[turn["merchant"]] = (turn["seq"], turn["net_assets"])
@@ -244,72 +261,55 @@ class Recorder:
             if self.watch is not None:
                 self.watch(record)
             return
-        merchant = record["merchant"]
+        merchant, seq = record["merchant"], self._seq + 1
         place = (merchant, record["window"], record["turn"])
         own = merchant in (self._actions or ()) and not record["turn_id"].startswith(OTHER_DRIVER)
         action = action_text(self._actions[merchant] if own and self._actions else record_message(record))
-        events = self.journal.take_events(merchant)
-        note = record["note"]
+        events, note, calls = self.journal.take_events(merchant), record["note"], record["calls"]
         counts = Counter(self._counts.get(merchant, ()))
-        counts.update(call["kind"] for call in record["calls"])
+        counts.update([call["kind"] for call in calls])
         counts.update(_usage(note))
+        metrics = dumps(self._figures(merchant, counts)) if record["window_closed_by"] else None
+        turn = self._turn_row(record, own, action, metrics)
         with self._transaction():
             if self._last.get(merchant) == place[1:]:
                 # The world has undone the turn after it was written.
                 self._erase(place)
-            insert(self._db, "turn", self._turn_row(record, own, action))
-            self._db.executemany(
-                "INSERT INTO call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _call_rows(record, place)
-            )
+            self._db.execute(INSERT_TURN, turn)
+            self._db.executemany(INSERT_CALL, _call_rows(calls, place, call_numbers(seq)[0]))
             written = [*((kind, body) for _, kind, body in events), *_events_of(note)]
-            self._db.executemany(
-                "INSERT INTO event (merchant, window, turn, kind, body) VALUES (?, ?, ?, ?, ?)",
-                [(*place, kind, body) for kind, body in written],
-            )
-            if merchant not in self._last or any(call["kind"] == "WRITE" for call in record["calls"]):
-                self._write_notes(merchant)
-            if record["window_closed_by"]:
-                figures = self._figures(merchant, counts)
+            if written:
                 self._db.executemany(
-                    "INSERT INTO metric VALUES (?, ?, ?, ?)",
-                    [(merchant, record["window"], key, value) for key, value in figures.items()],
+                    "INSERT INTO event (merchant, window, turn, kind, body) VALUES (?, ?, ?, ?, ?)",
+                    [(*place, kind, body) for kind, body in written],
                 )
-        self.journal.drop_events(events)
-        self._seq += 1
+            if merchant not in self._last or counts["WRITE"]:
+                self._write_notes(merchant)
+        if events:
+            self.journal.drop_events(events)
+        self._seq = seq
         self._last[merchant] = place[1:]
         self._counts[merchant] = Counter() if record["window_closed_by"] else counts
         if record["window_closed_by"]:
-            self._unpaid[merchant] = (self._seq, record["net_assets"])
+            self._unpaid[merchant] = (seq, record["net_assets"])
 
-    def _turn_row(self, record: Record, own: bool, action: str) -> dict[str, Any]:
+    def _turn_row(self, record: Record, own: bool, action: str, metrics: str | None) -> tuple[Any, ...]:
         merchant, note = record["merchant"], record["note"]
         player = self._players.get(merchant) if own else None
         if player is not None and (note is None or isinstance(note, dict)) and "state" not in (note or {}):
             note = {**(note or {}), "state": player.state_dict()}
-        row = {name: record[name] for name in TURN_COLUMNS}
-        row["text"] = storable(record["text"])
         # Money moves only while the clock runs, which takes the end of a window.
-        reward = None if record["window_closed_by"] else 0
-        return {
-            "seq": self._seq + 1,
-            "step": max(self._step, 0),
-            "deciding": self._deciding,
-            "own": int(own),
-            **row,
-            "action": action,
-            "note": dumps(note),
-            "closed_by": record["window_closed_by"],
-            "reward": reward,
-        }
+        closed_by = record["window_closed_by"]
+        reward = None if closed_by else 0
+        place = (self._seq + 1, max(self._step, 0), self._deciding, int(own))
+        text = storable(record["text"])
+        figures = [record[name] for name in TURN_COLUMNS]
+        return (*place, *figures, text, action, dumps(note), closed_by, metrics, reward)
 
     def _erase(self, place: tuple[int, int, int]) -> None:
-        for table in ("turn", "call", "event"):
-            self._db.execute(f"DELETE FROM {table} WHERE merchant = ? AND window = ? AND turn = ?", place)
-        self._db.execute("DELETE FROM metric WHERE merchant = ? AND window = ?", place[:2])
-        self._db.execute(
-            "DELETE FROM note WHERE merchant = ? AND window = ? AND turn = ?",
-            place,
-        )
+        query = "SELECT seq FROM turn WHERE merchant = ? AND window = ? AND turn = ?"
+        for (seq,) in self._db.execute(query, place).fetchall():
+            erase_turn(self._db, seq, place)
 
     def _write_notes(self, merchant: int) -> None:
         """Write the versions of a merchant's notes that are new, if the environment keeps notes."""
@@ -401,10 +401,14 @@ def dumps_or_text(value: Any) -> str:
     return json.dumps(value, default=lambda item: f"<{type(item).__name__}>")
 
 
-def _call_rows(record: Record, place: tuple[int, int, int]) -> Iterator[tuple[Any, ...]]:
-    for call in record["calls"]:
-        position, call_id, name, kind, *rest = (call[key] for key in CALL_COLUMNS)
-        yield (*place, position, call_id, storable(name), kind, dumps(call["arguments"]), *rest)
+def _call_rows(
+    calls: list[dict[str, Any]], place: tuple[int, int, int], first: int
+) -> Iterator[tuple[Any, ...]]:
+    for call in calls:
+        position, name, arguments = call["position"], storable(call["name"]), call["arguments"]
+        text = "{}" if arguments == {} else dumps(arguments)
+        head = (first + position, *place, position, call["id"], name, call["kind"], text)
+        yield (*head, call["ok"], call["code"], call["applied"], call["rejected"], call["content"])
 
 
 def _events_of(note: Any) -> list[tuple[str, str]]:

@@ -14,7 +14,15 @@ from merchantbench_gym.recording.market import Recorded, record_in_place
 from merchantbench_gym.recording.past import Past, past_seat
 from merchantbench_gym.recording.recorder import Recorder
 from merchantbench_gym.recording.rerun import difference, place, resubmit, turn_rows
-from merchantbench_gym.recording.schema import JournalMismatch, Pathish, Row, damaged, open_run, rows
+from merchantbench_gym.recording.schema import (
+    JournalMismatch,
+    Pathish,
+    Row,
+    damaged,
+    erase_turn,
+    open_run,
+    rows,
+)
 from merchantbench_gym.recording.stack import build_env, check_hashes, find
 from merchantbench_gym.session import TurnRefused
 
@@ -127,12 +135,7 @@ def _drop_cut_step(connection: sqlite3.Connection) -> None:
         turns = rows(connection, "SELECT * FROM turn WHERE step = ?", (last[-1]["step"],))
         connection.execute("BEGIN IMMEDIATE")
         for turn in turns:
-            for table in ("turn", "call", "event", "note"):
-                query = f"DELETE FROM {table} WHERE merchant = ? AND window = ? AND turn = ?"
-                connection.execute(query, place(turn))
-            if turn["closed_by"]:
-                query = "DELETE FROM metric WHERE merchant = ? AND window = ?"
-                connection.execute(query, place(turn)[:2])
+            erase_turn(connection, turn["seq"], place(turn))
         connection.execute("COMMIT")
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 FORMAT: Final = 2
 """Version of the format; a reader refuses any other."""
+
+CALLS_PER_TURN: Final = 1024
+"""Room for calls between the numbers of two turns; no turn has more."""
 
 # Seeds reach 2**64 - 1, beyond SQLite's integers: they are text. Amounts are cents.
 TABLES: Final[dict[str, str]] = {
@@ -26,28 +29,28 @@ TABLES: Final[dict[str, str]] = {
         label TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, started TEXT NOT NULL, ended TEXT
     """,
     # step numbers the steps of the environment, deciding counts the seats that had to make a turn in it;
-    # own is 0 for a turn that did not come through the recorded stack.
+    # own is 0 for a turn that did not come through the recorded stack. metrics is a JSON object of the
+    # shop's figures as the window closed, NULL for a turn that did not close it.
     "turn": """
         seq INTEGER PRIMARY KEY, step INTEGER NOT NULL, deciding INTEGER NOT NULL, own INTEGER NOT NULL,
         merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL, turn_id TEXT NOT NULL,
         action TEXT NOT NULL, body_hash TEXT NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL,
         note TEXT NOT NULL, charged INTEGER NOT NULL, rejected TEXT NOT NULL, closed_by TEXT NOT NULL,
-        net_assets INTEGER NOT NULL, state_digest TEXT NOT NULL, reward INTEGER,
+        net_assets INTEGER NOT NULL, state_digest TEXT NOT NULL, metrics TEXT, reward INTEGER,
         UNIQUE (merchant, window, turn)
     """,
+    # seq is that of the turn times CALLS_PER_TURN, plus the position: an index of its own would have to be
+    # written with every turn.
     "call": """
+        seq INTEGER PRIMARY KEY,
         merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL, position INTEGER NOT NULL,
         id TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, arguments TEXT NOT NULL,
         ok INTEGER NOT NULL, code TEXT NOT NULL, applied INTEGER NOT NULL, rejected INTEGER NOT NULL,
-        content TEXT NOT NULL, PRIMARY KEY (merchant, window, turn, position)
+        content TEXT NOT NULL
     """,
     "note": """
         merchant INTEGER NOT NULL, version INTEGER NOT NULL, window INTEGER, turn INTEGER,
         bytes INTEGER NOT NULL, content TEXT NOT NULL, PRIMARY KEY (merchant, version)
-    """,
-    "metric": """
-        merchant INTEGER NOT NULL, window INTEGER NOT NULL, key TEXT NOT NULL, value REAL,
-        PRIMARY KEY (merchant, window, key)
     """,
     "model_call": """
         seq INTEGER PRIMARY KEY, merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL,
@@ -64,6 +67,11 @@ TABLES: Final[dict[str, str]] = {
         kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (merchant, sequence)
     """,
 }
+
+VIEWS: Final[dict[str, str]] = {
+    "metric": "SELECT merchant, window, key, value FROM turn, json_each(metrics)",
+}
+"""Other ways to read the tables."""
 
 TABLE_NAMES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
 
@@ -142,6 +150,8 @@ def create(path: Pathish) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")
         for name, columns in TABLES.items():
             connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
+        for name, query in VIEWS.items():
+            connection.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
         connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -208,6 +218,8 @@ def _connect(path: Pathish) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        # Pages; most are written many times over before they need to go from the log into the file.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
     except BaseException:
         connection.close()
         raise
@@ -238,8 +250,30 @@ def rows(connection: sqlite3.Connection, query: str, values: Iterable[Any] = ())
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
+def call_numbers(turn: int) -> tuple[int, int]:
+    """The first and the last number that calls of a turn may have."""
+    return turn * CALLS_PER_TURN, turn * CALLS_PER_TURN + CALLS_PER_TURN - 1
+
+
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     """Insert one row."""
-    names = ", ".join(row)
-    marks = ", ".join("?" * len(row))
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
+    connection.execute(insertion(table, row), tuple(row.values()))
+
+
+def insertion(table: str, columns: Collection[str]) -> str:
+    """The statement that inserts a row with some columns in this order."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+def erase_turn(connection: sqlite3.Connection, seq: int, place: tuple[int, int, int]) -> None:
+    """Delete a turn and what was written with it.
+
+    Args:
+        connection: The open file, inside a transaction.
+        seq: Number of the turn.
+        place: Its merchant, window and turn.
+    """
+    connection.execute("DELETE FROM turn WHERE seq = ?", (seq,))
+    connection.execute("DELETE FROM call WHERE seq BETWEEN ? AND ?", call_numbers(seq))
+    for table in ("event", "note"):
+        connection.execute(f"DELETE FROM {table} WHERE merchant = ? AND window = ? AND turn = ?", place)

@@ -395,7 +395,7 @@ def test_damaged_and_foreign_files_are_told(
         "UPDATE turn SET time = 'noon' WHERE seq = 3",
         "UPDATE turn SET net_assets = 'much' WHERE seq = 3",
         "UPDATE call SET name = x'00' WHERE window = 2",
-        "UPDATE metric SET value = 'high' WHERE window = 2",
+        "UPDATE turn SET metrics = json_object('listings', 'high') WHERE window = 2",
         "UPDATE run SET scenario = '{}'",
         "UPDATE run SET policy = '[1]'",
         "UPDATE run SET stack = '7'",

@@ -106,4 +106,4 @@ def test_kills_around_every_statement_of_a_turn(tmp_path: Path, control: tuple[l
                 if has_run(path):
                     whole(path)
             check_end(path, control)
-    assert killed == 36
+    assert killed == 6 * len(storm.POINTS)

@@ -79,10 +79,6 @@ def test_cut_off_after_any_turn(turns: int, tmp_path: Path, control: tuple[Path,
                     "DELETE FROM call WHERE (merchant, window, turn) NOT IN"
                     " (SELECT merchant, window, turn FROM turn)"
                 )
-                connection.execute(
-                    "DELETE FROM metric WHERE (merchant, window) NOT IN"
-                    " (SELECT merchant, window FROM turn WHERE closed_by != '')"
-                )
                 connection.commit()
                 raise SystemError("cut off")
 
