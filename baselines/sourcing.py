@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -99,7 +99,7 @@ class RandomSourcing:
 
     def forget(self) -> None:
         """Start an episode."""
-        self._reader = RowReader("items", ("product_id", "price"), as_tuple)
+        self._reader: RowReader[Sequence[Any]] = RowReader("items", ("product_id", "price"), as_tuple)
         self._searched: dict[str, int] | None = None  # day and page count behind the latest searches
         self._total = 0  # products on offer at the latest probe
 
@@ -284,20 +284,23 @@ def _number(product: str) -> int:
 
 def _packed(seen: Mapping[str, int]) -> dict[str, str]:
     """Products by day: gaps between their numbers, in groups of seven bits, as base64 text."""
-    by_day: dict[int, list[int]] = {}
+    by_day: dict[int, list[str]] = {}
     for product, day in seen.items():
-        by_day.setdefault(day, []).append(_number(product))
-    packed = {}
-    for day in sorted(by_day):
-        data, last = bytearray(), 0
-        for number in sorted(by_day[day]):
-            gap, last = number - last, number
-            while gap >= 128:
-                data.append(gap & 127 | 128)
-                gap >>= 7
-            data.append(gap)
-        packed[str(day)] = base64.b64encode(data).decode()
-    return packed
+        by_day.setdefault(day, []).append(product)
+    return {str(day): _packed_day(tuple(by_day[day])) for day in sorted(by_day)}
+
+
+@lru_cache(maxsize=512)
+def _packed_day(products: tuple[str, ...]) -> str:
+    """Products of one day; a recorded run asks for the same past days after every turn."""
+    data, last = bytearray(), 0
+    for number in sorted(map(_number, products)):
+        gap, last = number - last, number
+        while gap >= 128:
+            data.append(gap & 127 | 128)
+            gap >>= 7
+        data.append(gap)
+    return base64.b64encode(data).decode()
 
 
 def _unpacked(packed: Mapping[str, str]) -> dict[str, int]:
