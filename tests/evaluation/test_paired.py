@@ -1,0 +1,219 @@
+"""Arms that branch off from a recorded run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from arms import Moody, Without
+
+from merchantbench_gym.baselines import PassivePolicy, RuleBasedPolicy, SwitchPolicy, run_episode
+from merchantbench_gym.envs.marketplace import MarketplaceEnv
+from merchantbench_gym.evaluation import Arm, Paired, interval, paired_experiment
+from merchantbench_gym.evaluation.paired import ROW_KEYS
+from merchantbench_gym.recording import JournalMismatch, attach, replay, resume
+from merchantbench_gym.wrappers import RecordRun, Reward
+
+ENV = "merchantbench_gym:MerchantBenchSmoke-v0"
+AT = 6
+
+
+def record_run(
+    path: Path, policy: Any = None, seed: int = 1, wrap: Any = lambda env: env, **more: Any
+) -> Any:
+    env: Any = RecordRun(wrap(gymnasium.make(ENV)), path)
+    result = run_episode(env, policy or RuleBasedPolicy(), seed=seed, **more)
+    env.close()
+    return result
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    path = tmp_path_factory.mktemp("run") / "run.db"
+    return path, record_run(path)
+
+
+def test_arms_without_a_difference_differ_by_exactly_zero(recorded: tuple[Path, Any]) -> None:
+    path, original = recorded
+    before = hashlib.sha256(path.read_bytes()).digest()
+    outcome = paired_experiment(path, AT, {"the same": Arm(), "again": lambda env: env})
+    assert hashlib.sha256(path.read_bytes()).digest() == before
+    scores = {name: [record["score"] for record in runs] for name, runs in outcome.records.items()}
+    own = original.last_net_assets / 100
+    assert scores == {"control": [own], "the same": [own], "again": [own]}
+    assert [row["difference"] for row in outcome.table] == [0.0, 0.0, 0.0]
+    assert all(record["valid"] for runs in outcome.records.values() for record in runs)
+    assert outcome.records["control"][0]["calls"]["by_tool"] == original.counters["by_tool"]
+
+
+def test_other_players_take_over_at_the_window(recorded: tuple[Path, Any]) -> None:
+    path, original = recorded
+    outcome = paired_experiment(
+        path,
+        AT,
+        {
+            "passive": Arm(policy=PassivePolicy.for_env),
+            "switch": Arm(policy=lambda env: SwitchPolicy(RuleBasedPolicy(), PassivePolicy(), AT)),
+            "cheaper": Arm(policy=lambda env: RuleBasedPolicy(markup=1.1)),
+        },
+    )
+    played = run_episode(gymnasium.make(ENV), SwitchPolicy(RuleBasedPolicy(), PassivePolicy(), AT), seed=1)
+    [passive], [switch] = outcome.values("passive"), outcome.values("switch")
+    assert played.last_net_assets is not None
+    assert passive == switch == played.last_net_assets / 100
+    control = original.last_net_assets / 100
+    assert outcome.differences("passive") == [passive - control] != [0.0]
+    assert outcome.differences("cheaper") != [0.0]
+    assert [record["policy"]["name"] for record in outcome.records["passive"]] == ["passive"]
+
+
+def test_a_player_of_the_recorded_kind_has_its_state(recorded: tuple[Path, Any], tmp_path: Path) -> None:
+    """A fresh rule-based merchant would read the report of the day once more in the middle of the day."""
+    path, original = recorded
+    calls = paired_experiment(path, 7, {}).records["control"][0]["calls"]["by_tool"]
+    assert calls == original.counters["by_tool"]
+
+    class Forgetful(RuleBasedPolicy):
+        def load_state_dict(self, state: Any) -> None:
+            pass
+
+    again = paired_experiment(path, 7, {}, policy=lambda env: Forgetful()).records["control"][0]
+    assert again["calls"]["by_tool"]["get_daily_report"] == calls["get_daily_report"] + 1
+
+
+def test_wrappers_of_an_arm_act_from_the_window_on(recorded: tuple[Path, Any], tmp_path: Path) -> None:
+    path, original = recorded
+    arms = {"no new products": lambda env: Without(env, "list_product", AT)}
+    outcome = paired_experiment(path, AT, arms, out=tmp_path)
+    assert outcome.differences("no new products") != [0.0]
+    listed = [runs[0]["calls"]["by_tool"]["list_product"] for runs in outcome.records.values()]
+    assert listed[0] == original.counters["by_tool"]["list_product"] > listed[1] >= 1
+    files = sorted(file.name for file in tmp_path.glob("*.db"))
+    assert files == ["0-0-control.db", "0-0-no_new_products.db"]
+    assert replay(tmp_path / files[0]).identical
+    env, _, info = resume(tmp_path / files[1])
+    assert info["end_reason"] == "horizon"
+    assert env.get_wrapper_attr("tool") == "list_product"
+    env.close()
+
+
+def test_an_arm_that_changes_the_past_is_found_out(recorded: tuple[Path, Any]) -> None:
+    with pytest.raises(JournalMismatch, match="window 0"):
+        paired_experiment(recorded[0], AT, {"too early": lambda env: Without(env, "list_product", 0)})
+
+
+def test_wrappers_of_an_arm_come_inside_the_chat(recorded: tuple[Path, Any], tmp_path: Path) -> None:
+    path = tmp_path / "wrapped.db"
+    record_run(path, wrap=lambda env: Reward(env, "scaled"))
+    paired_experiment(path, AT, {"x": lambda env: Without(env, "list_product", AT)}, out=tmp_path / "out")
+    env, _, _ = resume(tmp_path / "out" / "0-0-x.db")
+    names = []
+    while env is not env.unwrapped:
+        names.append(type(env).__name__)
+        env = env.env
+    assert [name for name in names if name in ("RecordRun", "Without", "Reward")] == [
+        "RecordRun",
+        "Without",
+        "Reward",
+    ]
+
+
+def test_repeats_are_paired_and_have_an_interval(recorded: tuple[Path, Any]) -> None:
+    path, original = recorded
+    Moody.made = 0
+    outcome = paired_experiment(path, AT, {"moody": Arm(policy=lambda env: Moody())}, repeats=4)
+    control, moody = outcome.table
+    assert list(control) == list(ROW_KEYS)
+    own = original.last_net_assets / 100
+    assert control == {
+        "arm": "control",
+        "n": 4,
+        "n_valid": 4,
+        "mean": own,
+        "difference": 0.0,
+        "low": 0.0,
+        "high": 0.0,
+    }
+    gaps = outcome.differences("moody")
+    assert len(set(gaps)) > 1
+    assert (moody["low"], moody["high"]) == interval(gaps)
+    assert moody["low"] <= moody["difference"] <= moody["high"]
+    assert moody["mean"] == pytest.approx(own + moody["difference"])
+
+
+def test_several_runs_are_pairs_of_their_own(recorded: tuple[Path, Any], tmp_path: Path) -> None:
+    second = tmp_path / "second.db"
+    record_run(second, seed=2)
+    outcome = paired_experiment(
+        [recorded[0], second], AT, {"p": Arm(policy=PassivePolicy.for_env)}, repeats=2
+    )
+    assert [record["seed"] for record in outcome.records["p"]] == [1, 1, 2, 2]
+    gaps = outcome.differences("p")
+    assert gaps[0] == gaps[1] != gaps[2] == gaps[3]
+
+
+def test_other_metrics(recorded: tuple[Path, Any]) -> None:
+    arms = {"p": Arm(policy=PassivePolicy.for_env)}
+    outcome = paired_experiment(recorded[0], AT, arms, metric="calls.by_tool.query_balance")
+    assert outcome.differences("p")[0] < 0
+    assert paired_experiment(recorded[0], AT, arms, metric="model.calls").table[1]["difference"] is None
+    with pytest.raises(KeyError, match="happiness"):
+        paired_experiment(recorded[0], AT, arms, metric="happiness")
+
+
+def test_invalid_runs_make_no_pair(recorded: tuple[Path, Any]) -> None:
+    class Failing(PassivePolicy):
+        def act(self, observation: Any, info: Any) -> Any:
+            raise RuntimeError
+
+    outcome = paired_experiment(recorded[0], AT, {"failing": Arm(policy=lambda env: Failing())})
+    row = outcome.table[1]
+    assert (row["n"], row["n_valid"], row["mean"], row["difference"]) == (1, 0, None, None)
+    assert outcome.records["failing"][0]["reason"] == "policy_error:RuntimeError"
+    assert json.loads(json.dumps(outcome.as_json()))["table"] == outcome.table
+
+
+def test_the_control_arm_can_be_given(recorded: tuple[Path, Any]) -> None:
+    arms = {"control": Arm(policy=PassivePolicy.for_env), "rules": Arm(policy=lambda env: RuleBasedPolicy())}
+    outcome = paired_experiment(recorded[0], AT, arms)
+    assert list(outcome.records) == ["control", "rules"]
+    assert outcome.records["control"][0]["policy"]["name"] == "passive"
+
+
+def test_players_that_are_not_known_must_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    record_run(path, Moody())
+    with pytest.raises(ValueError, match="'moody', which is not in POLICIES"):
+        paired_experiment(path, AT, {})
+    outcome = paired_experiment(path, AT, {}, policy=lambda env: Moody())
+    assert isinstance(outcome, Paired)
+
+
+def test_impossible_experiments(recorded: tuple[Path, Any], tmp_path: Path) -> None:
+    path = recorded[0]
+    with pytest.raises(ValueError, match="repeats"):
+        paired_experiment(path, AT, {}, repeats=0)
+    with pytest.raises(ValueError, match="run file"):
+        paired_experiment([], AT, {})
+    with pytest.raises(ValueError, match="window 99"):
+        paired_experiment(path, 99, {})
+    with pytest.raises(ValueError, match="plain data"):
+        paired_experiment(path, AT, {"x": lambda env: Without(env, object(), AT)})  # type: ignore[arg-type]
+    paired_experiment(path, AT, {}, out=tmp_path)
+    with pytest.raises(FileExistsError):
+        paired_experiment(path, AT, {}, out=tmp_path)
+
+
+def test_markets_of_several_seats_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "market.db"
+    penv = MarketplaceEnv("smoke", merchants=2)
+    recorder = attach(penv, path)
+    penv.reset(seed=1)
+    penv.step({agent: [{"name": "end_of_step", "arguments": {}}] for agent in penv.agents})
+    recorder.close()
+    with pytest.raises(ValueError, match="one seat"):
+        paired_experiment(path, 0, {})
