@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from merchantbench_gym.baselines.passive import PassivePolicy
     from merchantbench_gym.baselines.policy import BasePolicy, Policy, PolicyStop
     from merchantbench_gym.baselines.random_calls import RandomPolicy
+    from merchantbench_gym.baselines.react.config import ConfigError, ReActConfig
     from merchantbench_gym.baselines.react.model_server import ModelServer, Reply
+    from merchantbench_gym.baselines.react.policy import ReActPolicy
     from merchantbench_gym.baselines.registry import POLICIES
     from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
     from merchantbench_gym.baselines.runner import EpisodeResult, run_episode
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BasePolicy": "merchantbench_gym.baselines.policy",
+    "ConfigError": "merchantbench_gym.baselines.react.config",
     "EpisodeResult": "merchantbench_gym.baselines.runner",
     "Fault": "merchantbench_gym.baselines.faulty_client",
     "FaultyClient": "merchantbench_gym.baselines.faulty_client",
@@ -36,6 +39,8 @@ _HOMES = {
     "Policy": "merchantbench_gym.baselines.policy",
     "PolicyStop": "merchantbench_gym.baselines.policy",
     "RandomPolicy": "merchantbench_gym.baselines.random_calls",
+    "ReActConfig": "merchantbench_gym.baselines.react.config",
+    "ReActPolicy": "merchantbench_gym.baselines.react.policy",
     "Reply": "merchantbench_gym.baselines.react.model_server",
     "RuleBasedPolicy": "merchantbench_gym.baselines.rule_based",
     "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
@@ -48,6 +53,7 @@ _HOMES = {
 __all__ = [
     "POLICIES",
     "BasePolicy",
+    "ConfigError",
     "EpisodeResult",
     "Fault",
     "FaultyClient",
@@ -57,6 +63,8 @@ __all__ = [
     "Policy",
     "PolicyStop",
     "RandomPolicy",
+    "ReActConfig",
+    "ReActPolicy",
     "Reply",
     "RuleBasedPolicy",
     "ScriptedPolicy",

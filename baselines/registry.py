@@ -6,6 +6,7 @@ from merchantbench_gym.baselines.oracle import OraclePolicy
 from merchantbench_gym.baselines.passive import PassivePolicy
 from merchantbench_gym.baselines.policy import BasePolicy
 from merchantbench_gym.baselines.random_calls import RandomPolicy
+from merchantbench_gym.baselines.react.policy import ReActPolicy
 from merchantbench_gym.baselines.rule_based import RuleBasedPolicy
 
 POLICIES: dict[str, type[BasePolicy]] = {
@@ -13,4 +14,5 @@ POLICIES: dict[str, type[BasePolicy]] = {
     "random": RandomPolicy,
     "rule_based": RuleBasedPolicy,
     "oracle": OraclePolicy,
+    "react": ReActPolicy,
 }

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from merchantbench_gym.baselines.react.schedule import LONG, SHORT
 from merchantbench_gym.baselines.react.secrets import Masker
 
+_SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password|credential")
 PRICE_KINDS = ("input", "output", "cache_read", "cache_write")
 
 
@@ -29,7 +30,7 @@ class _Unfit(Exception):
     """A value has not the form that a setting needs."""
 
 
-# --- forms of values ---------------------------------------------------------------------------------------
+# --- forms of values --------------------------------------------------------------------------------------
 
 
 def _string(value: Any) -> str:
@@ -130,7 +131,7 @@ def _retry(value: Any) -> Mapping[str, tuple[float, ...]]:
     return {"short": SHORT, "long": LONG, **given}
 
 
-# --- the settings --------------------------------------------------------------------------------------------
+# --- the settings -----------------------------------------------------------------------------------------
 
 
 class _Setting(NamedTuple):
@@ -276,9 +277,9 @@ class ReActConfig:
 
     @property
     def masker(self) -> Masker:
-        """Masks the key, and the values of headers that may hold one."""
-        secrets = [word for text in self.extra_headers.values() for word in text.split() if "{run}" not in word]
-        return Masker(self.api_key, *secrets)
+        """Masks the key, and the values of headers that hold one."""
+        secret = [text for name, text in self.extra_headers.items() if _SECRET_HEADER.search(name.lower())]
+        return Masker(self.api_key, *" ".join(secret).split())
 
     @property
     def context(self) -> dict[str, int]:
@@ -334,7 +335,7 @@ def _bare_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-# --- the file ------------------------------------------------------------------------------------------------
+# --- the file ---------------------------------------------------------------------------------------------
 
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _QUOTED = re.compile(r"""'([^']*)'\s*(?:\#.*)?|"((?:[^"\\]|\\.)*)"\s*(?:\#.*)?""")

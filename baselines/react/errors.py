@@ -35,15 +35,15 @@ _TOO_LONG = re.compile(
     "context_?(length|window)|(prompt|input|request|string)_?(is_?)?(too_?(long|large)|above_?max)"
 )
 _TOO_LONG_MESSAGE = re.compile(
-    "maximum context|context (length|window)|(prompt|input|request) is too (long|large)|too many (input )?tokens"
-    "|range of input length",
+    "maximum context|context (length|window)|(prompt|input|request) is too (long|large)"
+    "|too many (input )?tokens|range of input length"
 )
 _HALF_READ = ("JSONDecodeError", "APIResponseValidationError", "UnicodeDecodeError", "DecodingError")
 _CONNECTION = ("APIConnectionError", "TransportError", "ConnectionError", "TimeoutError", "HTTPException")
 
 
 @dataclass(frozen=True)
-class Fault:
+class Failure:
     """A failed attempt, reduced to what may be written down.
 
     Attributes:
@@ -75,7 +75,7 @@ class Fault:
         return ", ".join(f"{key} {value}" for key, value in self.facts().items())
 
 
-def read_fault(error: Exception, worked: bool, masker: Masker) -> Fault:
+def read_failure(error: Exception, worked: bool, masker: Masker) -> Failure:
     """Tell what kind of failure an exception of a client is.
 
     Exceptions are told by their attributes and the names of their classes, so that clients of other libraries
@@ -104,7 +104,7 @@ def read_fault(error: Exception, worked: bool, masker: Masker) -> Fault:
         found = "transient"
     else:
         found = "unknown"
-    return Fault(
+    return Failure(
         kind=found,
         status=status if isinstance(status, int) else None,
         code=code,

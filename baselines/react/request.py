@@ -43,7 +43,7 @@ def current_observation(messages: Sequence[Message]) -> int:
     return -1
 
 
-# --- sanitising ------------------------------------------------------------------------------------------
+# --- sanitising -------------------------------------------------------------------------------------------
 
 
 def sanitise(messages: Sequence[Message], reasoning: str = "off") -> list[Message]:
@@ -83,7 +83,10 @@ def _call(call: Any) -> Message:
     call = call if isinstance(call, Mapping) else {}
     function = call.get("function")
     function = function if isinstance(function, Mapping) else {}
-    called = {"name": legal_name(function.get("name")), "arguments": legal_arguments(function.get("arguments"))}
+    called = {
+        "name": legal_name(function.get("name")),
+        "arguments": legal_arguments(function.get("arguments")),
+    }
     return {"id": str(call.get("id") or ""), "type": "function", "function": called}
 
 
@@ -128,7 +131,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _strict = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)
 
 
-# --- withheld results ------------------------------------------------------------------------------------
+# --- withheld results -------------------------------------------------------------------------------------
 
 
 def result_mark(message: Message) -> str:
@@ -147,7 +150,7 @@ def withhold(messages: Sequence[Message], marks: Collection[str]) -> list[Messag
     ]
 
 
-# --- the marks of Claude -----------------------------------------------------------------------------------
+# --- the marks of Claude ----------------------------------------------------------------------------------
 
 
 def claude_style(setting: str, model: str) -> str:
@@ -190,7 +193,7 @@ def _has_text(block: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
 
 
-# --- the request -----------------------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------------------
 
 
 def make_request(
@@ -218,7 +221,10 @@ def make_request(
         The arguments of a client's ``create``, without headers.
     """
     extra = copy.deepcopy(dict(extra_body or {}))
-    front, rest = [{"role": "system", "content": message.get("content") or ""} for message in system], messages
+    front, rest = (
+        [{"role": "system", "content": message.get("content") or ""} for message in system],
+        messages,
+    )
     if style != "off":
         rest, blocks = cache_marks(list(messages)), system_blocks(front)
         if style == "extend_params":
@@ -227,7 +233,11 @@ def make_request(
                 extra["extendParams"] = {**extra.get("extendParams", {}), "system": blocks}
         elif blocks:
             front = [{"role": "system", "content": blocks}]
-    request = {"model": model, "messages": [*front, *rest], "tools": copy.deepcopy(list(tools))}
+    request: dict[str, Any] = {
+        "model": model,
+        "messages": [*front, *rest],
+        "tools": copy.deepcopy(list(tools)),
+    }
     request |= {key: value for key, value in fields.items() if value is not None}
     if extra:
         request["extra_body"] = extra

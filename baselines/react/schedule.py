@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from merchantbench_gym.baselines.react.errors import Fault
+from merchantbench_gym.baselines.react.errors import Failure
 
 SHORT = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 60.0, 60.0)
 LONG = (30.0, 60.0, 120.0, 120.0, 120.0, 120.0, 120.0, 120.0)
@@ -57,14 +57,14 @@ class Schedule:
         self._index = 0
         self._bad = 0
 
-    def wait(self, fault: Fault) -> float | None:
-        """Seconds to wait after a fault before the next attempt, None to give up."""
-        waits = self._waits.get(fault.kind, ())
-        if fault.kind == "bad_response":
+    def wait(self, failure: Failure) -> float | None:
+        """Seconds to wait after a failure before the next attempt, None to give up."""
+        waits = self._waits.get(failure.kind, ())
+        if failure.kind == "bad_response":
             self._bad += 1
         if self._index >= len(waits) or self._bad > BAD_RESPONSES:
             return None
-        wait = max(waits[self._index], fault.retry_after or 0.0)
+        wait = max(waits[self._index], failure.retry_after or 0.0)
         if wait > LONGEST_WAIT or not self._deadline.allows(wait):
             return None
         self._index += 1

@@ -34,6 +34,13 @@ class Reading:
         """Tokens and prompt as JSON data, None if nothing was reported."""
         return {**self.tokens, "prompt": self.prompt} if self.known else None
 
+    @classmethod
+    def load(cls, data: Mapping[str, int] | None) -> Reading:
+        """Take a usage back from JSON data."""
+        if data is None:
+            return cls()
+        return cls({kind: data[kind] for kind in TOKENS}, data["prompt"], known=True)
+
 
 def read_usage(usage: Any) -> Reading:
     """Read the usage of a response.
@@ -103,8 +110,8 @@ class Tally:
     """Sums over calls of the model.
 
     Attributes:
-        counts: By ``COUNTS``: tokens; decisions asked for (``calls``), requests sent (``attempts``), responses
-            without usage (``missing``).
+        counts: By ``COUNTS``: tokens; decisions the model was asked for (``calls``), requests sent
+            (``attempts``), responses without usage (``missing``).
         cost: Micro-dollars; None once a part of it is unknown.
     """
 
@@ -117,10 +124,6 @@ class Tally:
             self.counts[kind] += number
         self.counts["missing"] += not reading.known
         self.cost = None if cost is None or self.cost is None else self.cost + cost
-
-    def add(self, name: str) -> None:
-        """Count one more of ``calls`` or ``attempts``."""
-        self.counts[name] += 1
 
     def to_json(self) -> dict[str, Any]:
         """The sums as JSON data."""

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import Any
 
-from merchantbench_gym.recording.schema import insert
+from merchantbench_gym.recording.schema import insert, rows
 
 dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -42,6 +42,29 @@ class Journal:
                 class, http_status, request_id, cost_micro_usd, started, duration_s``.
         """
         insert(self._connection, "model_call", {**row, "usage": dumps(usage), "response": dumps(response)})
+
+    @property
+    def label(self) -> str:
+        """The word given to the run, "" before it has begun."""
+        found = self._connection.execute("SELECT label FROM run").fetchone()
+        return "" if found is None else str(found[0])
+
+    def unfinished_calls(self, *, merchant: int = 0) -> list[dict[str, Any]]:
+        """Calls of a model whose turn has not been made: the process ended before.
+
+        Args:
+            merchant: Whose calls.
+
+        Returns:
+            Mappings of ``request_sha256, class, http_status, usage, cost_micro_usd`` in order.
+        """
+        query = (
+            "SELECT request_sha256, class, http_status, usage, cost_micro_usd FROM model_call AS m"
+            " WHERE merchant = ? AND NOT EXISTS (SELECT 1 FROM turn AS t WHERE t.merchant = m.merchant"
+            " AND (t.window, t.turn) >= (m.window, m.turn)) ORDER BY seq"
+        )
+        found = rows(self._connection, query, (merchant,))
+        return [{**row, "usage": json.loads(row["usage"])} for row in found]
 
     def pending_response(self, sha256: str, *, merchant: int = 0) -> Any:
         """The response to a request that was answered before, if the turn it was for has not been made.

@@ -59,7 +59,7 @@ class Watched(BasePolicy):
         self.log.append("close")
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(set(POLICIES) - {"react"}))
 def test_every_policy_plays_a_week(env: Any, name: str) -> None:
     policy = Watched(POLICIES[name].for_env(env))
     result = run_episode(env, policy, seed=3)
