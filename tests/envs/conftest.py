@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from merchantbench_gym.envs import MerchantEnv
+
+# The helper modules of this folder, for test modules that pytest imports by path.
+sys.path.insert(0, str(Path(__file__).parent))
 
 Action = tuple[dict[str, str], ...]
 
