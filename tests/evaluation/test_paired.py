@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from merchantbench_gym.envs.marketplace import MarketplaceEnv
 from merchantbench_gym.evaluation import Arm, Paired, interval, paired_experiment
 from merchantbench_gym.evaluation.paired import ROW_KEYS
 from merchantbench_gym.recording import JournalMismatch, attach, replay, resume
-from merchantbench_gym.wrappers import RecordRun, Reward
+from merchantbench_gym.wrappers import Chat, RecordRun, Reward
 
 ENV = "merchantbench_gym:MerchantBenchSmoke-v0"
 AT = 6
@@ -106,20 +107,24 @@ def test_an_arm_that_changes_the_past_is_found_out(recorded: tuple[Path, Any]) -
         paired_experiment(recorded[0], AT, {"too early": lambda env: Without(env, "list_product", 0)})
 
 
-def test_wrappers_of_an_arm_come_inside_the_chat(recorded: tuple[Path, Any], tmp_path: Path) -> None:
-    path = tmp_path / "wrapped.db"
-    record_run(path, wrap=lambda env: Reward(env, "scaled"))
-    paired_experiment(path, AT, {"x": lambda env: Without(env, "list_product", AT)}, out=tmp_path / "out")
+def test_wrappers_of_an_arm_come_inside_the_chat(tmp_path: Path) -> None:
+    class Chatting(PassivePolicy):
+        observes = "chat"
+
+    path = tmp_path / "chat.db"
+    record_run(path, Chatting(), wrap=lambda env: Chat(Reward(env, "scaled")))
+    arms = {"x": lambda env: Without(env, "list_product", 999)}
+    paired_experiment(path, AT, arms, policy=lambda env: Chatting(), out=tmp_path / "out")
     env, _, _ = resume(tmp_path / "out" / "0-0-x.db")
-    names = []
+    assert list(layers(env)) == ["RecordRun", "Chat", "Without", "Reward"]
+    env.close()
+
+
+def layers(env: Any) -> Iterator[str]:
     while env is not env.unwrapped:
-        names.append(type(env).__name__)
+        if not type(env).__module__.startswith("gymnasium."):
+            yield type(env).__name__
         env = env.env
-    assert [name for name in names if name in ("RecordRun", "Without", "Reward")] == [
-        "RecordRun",
-        "Without",
-        "Reward",
-    ]
 
 
 def test_repeats_are_paired_and_have_an_interval(recorded: tuple[Path, Any]) -> None:
