@@ -141,7 +141,7 @@ def _help_if_alone(context: typer.Context) -> None:
 def run(
     scenario: ScenarioOption = "default",
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="Who plays: rule_based, random, passive, oracle.")
+        str, typer.Option(metavar="NAME", help="Who plays: rule_based, random, passive, oracle, react.")
     ] = "rule_based",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the market.")] = 1,
     days: DaysOption = None,
@@ -276,7 +276,7 @@ def report(
 @app.command()
 def evaluate(
     policies: Annotated[
-        str, typer.Option(metavar="A,B", help="Who plays: rule_based, random, passive, oracle.")
+        str, typer.Option(metavar="A,B", help="Who plays: rule_based, random, passive, oracle, react.")
     ] = "rule_based",
     scenario: ScenarioOption = "default",
     seeds: Annotated[
