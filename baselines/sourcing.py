@@ -179,6 +179,7 @@ class ReportSourcing:
     def forget(self) -> None:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
+        self._packed: tuple[dict[str, int], dict[str, str]] = (self._seen, {})
         self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
@@ -270,7 +271,9 @@ class ReportSourcing:
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
-        return {"searched": self._searched, "seen": _packed(self._seen)}
+        if self._packed[0] is not self._seen:  # it is made anew when the shelf is read, never written
+            self._packed = (self._seen, _packed(self._seen))
+        return {"searched": self._searched, "seen": self._packed[1].copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
