@@ -43,6 +43,7 @@ QUERIES = (
 )
 
 EVERY = 730 // SLICES  # windows between two slices
+END = [{"id": "end", "name": "end_of_step", "arguments": {}}]
 
 Pause = Callable[[], None]
 Work = Callable[[Pause], None]
@@ -138,11 +139,11 @@ def refill(
         for merchant in range(merchants):
             if world.alive(merchant):
                 _refill_shelf(world, merchant)
-        if window % EVERY == 0:
-            orders.append(_orders(world))
+        if window and window % EVERY == 0:
+            orders.append(count_orders(world))
             pause()
     world.advance()
-    orders.append(_orders(world))
+    orders.append(count_orders(world))
 
 
 def _refill_shelf(world: World, merchant: int = 0) -> None:
@@ -165,23 +166,23 @@ def end_only(env: Any, orders: list[int], pause: Pause) -> None:
     """A year of lone ``end_of_step`` after 50 listings in the first window."""
     env.reset(seed=SEED)
     orders.clear()
-    listing = {"id": "list", "name": "list_product", "arguments": {"items": _first_fifty(env)}}
-    _, _, done, _, info = env.step([listing])
-    end = [{"id": "end", "name": "end_of_step", "arguments": {}}]
+    _, _, done, _, info = env.step([first_listing(env.unwrapped.session.world)])
     while not done:
-        _, _, done, _, info = env.step(end)
+        _, _, done, _, info = env.step(END)
         if info["window"] % EVERY == 0:
-            orders.append(_env_orders(env))
+            orders.append(count_orders(env.unwrapped.session.world))
             pause()
-    orders.append(_env_orders(env))
+    orders.append(count_orders(env.unwrapped.session.world))
 
 
-def _first_fifty(env: Any) -> list[dict[str, Any]]:
-    view = env.unwrapped.session.world.catalog_view()
-    return [
+def first_listing(world: World) -> dict[str, Any]:
+    """The call that lists the first 50 products on offer."""
+    view = world.catalog_view()
+    items = [
         {"product_id": f"P{product:05d}", "sale_price": round(1.5 * int(view.price[product])) / 100}
         for product in np.flatnonzero(view.listed)[:50].tolist()
     ]
+    return {"id": "list", "name": "list_product", "arguments": {"items": items}}
 
 
 def rule_based(env: Any, orders: list[int], pause: Pause) -> None:
@@ -189,19 +190,16 @@ def rule_based(env: Any, orders: list[int], pause: Pause) -> None:
 
     def on_turn(observation: Any, reward: float, info: Any) -> None:
         if info["window_closed_by"] and info["window"] % EVERY == 0:
-            orders.append(_env_orders(env))
+            orders.append(count_orders(env.unwrapped.session.world))
             pause()
 
     orders.clear()
     run_episode(env, RuleBasedPolicy(), seed=SEED, on_turn=on_turn)
-    orders.append(_env_orders(env))
+    orders.append(count_orders(env.unwrapped.session.world))
 
 
-def _env_orders(env: Any) -> int:
-    return _orders(env.unwrapped.session.world)
-
-
-def _orders(world: World) -> int:
+def count_orders(world: World) -> int:
+    """Orders of all merchants so far."""
     return sum(int(world.order_count(m)) for m in range(world.merchants))
 
 
@@ -229,7 +227,7 @@ def start_milliseconds(env: Any) -> float:
         started = perf_counter()
         env.reset(seed=1000 + number)
         env.step([_search("ceramic")])
-        env.step([{"id": "end", "name": "end_of_step", "arguments": {}}])
+        env.step(END)
         times.append(perf_counter() - started)
     return statistics.median(times) * 1e3
 
@@ -242,13 +240,13 @@ def first_reset_seconds(scenario: Scenario) -> float:
     """Time of making an environment and its first reset, nothing cached."""
     clear_caches()
     started = perf_counter()
-    _make(scenario).reset(seed=SEED)
+    make(scenario).reset(seed=SEED)
     return perf_counter() - started
 
 
 def search_milliseconds(scenario: Scenario) -> float:
     """Time below which 95 % of the searches lie, the first one, which builds the index, included."""
-    env = _make(scenario, max_turns_per_window=1000)
+    env = make(scenario, max_turns_per_window=1000)
     env.reset(seed=SEED)
     times = []
     for number in range(200):
@@ -268,16 +266,16 @@ def resident_megabytes(scenario: str) -> float | None:
 
 def print_resident(scenario: str) -> None:
     """Play a rule-based year and print the largest resident memory of this process in megabytes."""
-    env = _make(load_scenario(scenario))
+    env = make(load_scenario(scenario))
     run_episode(env, RuleBasedPolicy(), seed=SEED)
     env.reset(seed=SEED)
     env.step([_search("ceramic")])
-    peak = _peak_bytes()
+    peak = peak_bytes()
     if peak is not None:
         print(peak / 2**20)
 
 
-def _peak_bytes() -> int | None:
+def peak_bytes() -> int | None:
     """Largest resident memory of this process so far."""
     with suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
         for line in status:
@@ -292,7 +290,8 @@ def _peak_bytes() -> int | None:
     return None
 
 
-def _make(scenario: Scenario, **settings: Any) -> Any:
+def make(scenario: Scenario, **settings: Any) -> Any:
+    """Make an environment."""
     return gymnasium.make("MerchantBench-v0", scenario=scenario, disable_env_checker=True, **settings)
 
 
@@ -345,7 +344,7 @@ def measure(say: Say = lambda text: None, *, quick: bool = False) -> dict[str, A
     names = ("default",) if quick else ("default", "large")
     scenarios = {name: load_scenario(name) for name in names}
     default = scenarios["default"]
-    env = _make(default)
+    env = make(default)
     timed("bare year, refill, cold caches", 2.5, 1.5, lambda o, p: refill(default, o, p, cold=True), 7)
     warm = timed("bare year, refill, warm caches", 2, 1, lambda o, p: refill(default, o, p), 7)
     timed("end-only year, gym step with text", 2, 1.2, lambda o, p: end_only(env, o, p), 7)

@@ -444,16 +444,22 @@ def tools(
 
 @app.command()
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the large market.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out what is large.")] = False,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Measure how time and memory grow instead.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the speed on this machine, as ratios to a yardstick measured along the way."""
-    from merchantbench_gym.bench import measure
-    from merchantbench_gym.cli_report import show_bench, show_status
+    from merchantbench_gym import bench as speed
+    from merchantbench_gym import bench_scaling
+    from merchantbench_gym.cli_report import show_bench, show_scaling, show_status
 
     with show_status() as say:
-        outcome = measure(say, quick=quick)
+        outcome = (bench_scaling if scaling else speed).measure(say, quick=quick)
     if as_json:
         _print_json(outcome)
+    elif scaling:
+        show_scaling(outcome)
     else:
         show_bench(outcome)

@@ -298,6 +298,30 @@ def show_bench(outcome: Mapping[str, Any]) -> None:
     console.print(table, "", _tokens(outcome["tokens"]), "", _tool_times(outcome["tools"]))
 
 
+def show_scaling(outcome: Mapping[str, Any]) -> None:
+    """Print the tables of how time and memory grow, one for each axis."""
+    tables: dict[tuple[str, str], Table] = {}
+    for row in outcome["rows"]:
+        key = row["along"], row["played"]
+        if key not in tables:
+            headings = ("ms", "Y", "orders", "build ms", "MB")
+            tables[key] = _small_table(f"{row['along']} ({row['played']})", row["along"], *headings)
+        memory = "" if row["resident_mb"] is None else f"{row['resident_mb']:,.0f}"
+        figures = (
+            f"{row['ms']:,.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['orders']:,}",
+            f"{row['build_ms']:,.0f}",
+        )
+        tables[key].add_row(f"{row['size']:,}", *figures, memory)
+    console = Console(highlight=False)
+    console.print("Times and orders are per simulated year; memory is the whole process.")
+    if outcome["idle_mb"] is not None:
+        console.print(f"A process that has only loaded the library takes {outcome['idle_mb']:.0f} MB.")
+    for table in tables.values():
+        console.print("", table)
+
+
 def _tokens(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = _small_table("Estimated tokens in mid-year", "what is read", "median", "most")
     for row in rows:

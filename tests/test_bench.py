@@ -162,5 +162,5 @@ def test_end_only_lists_fifty_and_then_only_ends() -> None:
 
 
 def test_memory_is_read() -> None:
-    peak = bench._peak_bytes()
+    peak = bench.peak_bytes()
     assert peak is None or peak > 2**20
