@@ -179,7 +179,7 @@ class ReportSourcing:
     def forget(self) -> None:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
-        self._packed: tuple[dict[str, int], dict[str, str]] = (self._seen, {})
+        self._packed: dict[str, str] | None = None  # the same in the form of the state, until it changes
         self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
@@ -204,6 +204,7 @@ class ReportSourcing:
 
     def _remember(self, shelf: Sequence[str], day: int) -> None:
         """Note what is on the shelf today, and drop what has been off it for long enough."""
+        self._packed = None
         if day != self._pruned:
             self._seen = {product: last for product, last in self._seen.items() if self._bars(last, day)}
             self._pruned = day
@@ -271,13 +272,14 @@ class ReportSourcing:
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
-        if self._packed[0] is not self._seen:  # it is made anew when the shelf is read, never written
-            self._packed = (self._seen, _packed(self._seen))
-        return {"searched": self._searched, "seen": self._packed[1].copy()}
+        if self._packed is None:
+            self._packed = _packed(self._seen)
+        return {"searched": self._searched, "seen": self._packed.copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
         self._searched, self._seen = state["searched"], _unpacked(state["seen"])
+        self._packed = None
         self._pruned = 0
 
 
