@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from merchantbench_gym.wrappers.errors import InjectedCrash, ResponseLost
     from merchantbench_gym.wrappers.fault_injection import FaultInjection
     from merchantbench_gym.wrappers.focal_seat import FocalSeat
+    from merchantbench_gym.wrappers.interventions import NotesIntervention, ToolBan
+    from merchantbench_gym.wrappers.memory_doc import MemoryDoc
     from merchantbench_gym.wrappers.notes import NotesProvider
     from merchantbench_gym.wrappers.record_run import RecordRun
     from merchantbench_gym.wrappers.reward import Reward
@@ -24,12 +26,15 @@ _HOMES = {
     "FaultInjection": "fault_injection",
     "FocalSeat": "focal_seat",
     "InjectedCrash": "errors",
+    "MemoryDoc": "memory_doc",
+    "NotesIntervention": "interventions",
     "NotesProvider": "notes",
     "RecordRun": "record_run",
     "ResponseLost": "errors",
     "Reward": "reward",
     "Seat": "seat",
     "SeedGuard": "seed_guard",
+    "ToolBan": "interventions",
 }
 
 __all__ = [
@@ -37,12 +42,15 @@ __all__ = [
     "FaultInjection",
     "FocalSeat",
     "InjectedCrash",
+    "MemoryDoc",
+    "NotesIntervention",
     "NotesProvider",
     "RecordRun",
     "ResponseLost",
     "Reward",
     "Seat",
     "SeedGuard",
+    "ToolBan",
 ]
 
 

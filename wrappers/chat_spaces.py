@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
 from merchantbench_gym.spaces import OpenText, copy_generator
+
+Space = TypeVar("Space", bound=spaces.Space[Any])
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -50,7 +52,7 @@ class Messages(spaces.Space[Any]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Messages:
         """Copy with its own generator."""
-        return _copy_generator(self, Messages())
+        return _copied(self, Messages())
 
     def __repr__(self) -> str:
         """Constructor form."""
@@ -102,7 +104,7 @@ class Tools(spaces.Space[Any]):
         """Copy with its own generator; the schemas, never changed in place, are shared."""
         twin = Tools()
         twin._schemas = self._schemas
-        return _copy_generator(self, twin)
+        return _copied(self, twin)
 
     def __repr__(self) -> str:
         """Number of tools that samples are made of."""
@@ -146,7 +148,8 @@ def _no_mask(mask: Any, probability: Any) -> None:
         raise ValueError("this space can be sampled without mask and probability only")
 
 
-def _copy_generator(source: Any, target: Any) -> Any:
+def _copied(source: spaces.Space[Any], target: Space) -> Space:
+    """A target with a copy of the generator of a source."""
     if source._np_random is not None:
         target._np_random = copy_generator(source._np_random)
     return target

@@ -22,6 +22,7 @@ SHARED = (
     "tool_schemas",
     "hashes",
     "session",
+    "providers",
     "add_provider",
     "add_listener",
 )

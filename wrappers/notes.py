@@ -6,7 +6,7 @@ import copy
 import json
 from bisect import bisect_left
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -14,6 +14,8 @@ from merchantbench_gym.tools.registry import Tool
 from merchantbench_gym.tools.results import MAX_CONTENT, ToolError, dumps, echo, success
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from merchantbench_gym.tools.context import Context
 
 #: Largest size of a document in bytes of UTF-8.
@@ -32,6 +34,22 @@ class _Version(NamedTuple):
     entry: bytes  # its line in a snapshot; empty for the text a document starts with
 
 
+class Lens(Protocol):
+    """What readers of notes are shown in place of what is stored; a value without state."""
+
+    def covers(self, window: int) -> bool:
+        """Whether anything is different in a window."""
+
+    def readable(self, windows: Sequence[int | None]) -> int:
+        """Number of versions that can be read, from the windows in which they were written."""
+
+    def text(self, version: int, text: str) -> str:
+        """The text that is served for that of a version."""
+
+    def refuses_writes(self, window: int) -> bool:
+        """Whether nothing may be written in a window."""
+
+
 class NotesProvider:
     """Adds ``read_memory_doc`` and ``write_memory_doc`` to a session, and keeps what they write.
 
@@ -41,6 +59,9 @@ class NotesProvider:
 
     Args:
         initial: Text every document starts with, as version 1; empty for nothing, which is version 0.
+
+    Attributes:
+        lens: What readers are shown in place of what is stored, None for the notes as they are.
 
     Raises:
         ValueError: The text is larger than 262,144 bytes or holds a lone surrogate.
@@ -55,6 +76,12 @@ class NotesProvider:
             raise ValueError(f"initial has {size} bytes, the maximum is {MAX_BYTES}")
         self._start = (_Version(initial, size, None, None, b""),) if initial else ()
         self._documents: dict[int, list[_Version]] = {}
+        self.lens: Lens | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the provider was made with, as JSON data."""
+        return {"initial": self._start[0].text if self._start else ""}
 
     # --- tools ---
 
@@ -83,8 +110,7 @@ class NotesProvider:
             offset: Character to start at, from 0.
             limit: Most characters to return.
         """
-        number, text = self._serve(ctx.merchant, version)
-        latest = len(self._versions(ctx.merchant))
+        number, text, latest = self._serve(ctx.merchant, version, ctx.window.index)
         head = {
             "version": number,
             "latest_version": latest,
@@ -113,6 +139,8 @@ class NotesProvider:
             mode: replace stores the text as the whole document, append puts it directly after what is there.
             expected_version: Write only if this is the current version (0 if nothing has been written yet).
         """
+        if self.lens is not None and self.lens.refuses_writes(ctx.window.index):
+            raise ToolError("not_available", "the notes cannot be changed at present; nothing was written")
         versions = self._versions(ctx.merchant)
         current = len(versions)
         if expected_version is not None and expected_version != current:
@@ -132,9 +160,20 @@ class NotesProvider:
 
     # --- reading ---
 
-    def served_notes(self, merchant: int = 0) -> tuple[int, str]:
-        """Return version and text of a document as a read would serve it now; (0, "") if it is empty."""
-        return self._serve(merchant, None)
+    def served_notes(self, merchant: int = 0, window: int | None = None) -> tuple[int, str]:
+        """Return version and text of a document; (0, "") if nothing has been written.
+
+        Args:
+            merchant: Index of the merchant.
+            window: Window in which it would be read, for what a lens serves then; None is without the lens.
+        """
+        number, text, _ = self._serve(merchant, None, window)
+        return number, text
+
+    def size(self, merchant: int = 0) -> tuple[int, int]:
+        """Return version and bytes of a document as stored; (0, 0) if nothing has been written."""
+        versions = self._versions(merchant)
+        return len(versions), versions[-1].size if versions else 0
 
     def notes(self, merchant: int = 0) -> list[dict[str, Any]]:
         """Return every version of a document as stored, the oldest first.
@@ -186,20 +225,23 @@ class NotesProvider:
     def _versions(self, merchant: int) -> list[_Version] | tuple[_Version, ...]:
         return self._documents.get(merchant, self._start)
 
-    def _serve(self, merchant: int, version: int | None) -> tuple[int, str]:
-        """Return version and text that a read of a version serves, None being the latest.
+    def _serve(self, merchant: int, version: int | None, window: int | None) -> tuple[int, str, int]:
+        """Return version and text that a read of a version serves, None being the latest, and the latest.
 
         Raises:
             ToolError: `not_found`.
         """
         versions = self._versions(merchant)
-        latest = len(versions)
-        if version is None or version == latest:
-            return latest, versions[-1].text if versions else ""
-        if 1 <= version < latest:
-            return version, versions[version - 1].text
-        there = f"versions 1 to {latest} can be read" if latest else "nothing has been written yet"
-        raise ToolError("not_found", f"there is no version {echo(version)}; {there}", "$.version")
+        lens = self.lens
+        if lens is not None and (window is None or not lens.covers(window)):
+            lens = None
+        latest = len(versions) if lens is None else lens.readable([entry.window for entry in versions])
+        number = latest if version is None else version
+        if number != latest and not 1 <= number < latest:
+            there = f"versions 1 to {latest} can be read" if latest else "nothing has been written yet"
+            raise ToolError("not_found", f"there is no version {echo(version)}; {there}", "$.version")
+        text = versions[number - 1].text if number else ""
+        return number, text if lens is None else lens.text(number, text), latest
 
     def _add(self, merchant: int, text: str, window: int, turn: int) -> None:
         versions = self._versions(merchant)

@@ -30,6 +30,7 @@ from merchantbench_gym.session import Session, TurnResult
 from merchantbench_gym.spaces import IdRange, ToolCalls, copy_generator
 from merchantbench_gym.tools import default_registry
 from merchantbench_gym.tools.brief import brief
+from merchantbench_gym.tools.control import END_OF_STEP
 from merchantbench_gym.tools.registry import Registry, tool_schema_hash
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Scenario
@@ -62,6 +63,9 @@ class Episode:
 
 class SessionEnv:
     """Base of the environments: it owns the session and everything about it that is not stepping."""
+
+    numeric = False
+    """Whether actions are numbers, which mean something only where they are acted on."""
 
     metadata: dict[str, Any]
     render_mode: str | None
@@ -115,8 +119,12 @@ class SessionEnv:
         """Schemas of the granted tools, those of providers included, in OpenAI form; a fresh copy."""
         if self._episode is not None:
             return self._episode.session.schemas(0)
-        added = (item for provider, _ in self._providers for item in provider.tools)
-        return Registry([*self._registry, *added]).schemas(self._own_scenario.tools.denied)
+        registry = Registry([*self._registry, *self._added_tools()])
+        denied = set(self._own_scenario.tools.denied)
+        for provider in self.providers:
+            if hasattr(provider, "denied"):
+                denied.update(provider.denied(0))
+        return registry.schemas(denied - {END_OF_STEP})
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -162,6 +170,11 @@ class SessionEnv:
 
     # --- providers and listeners ---
 
+    @property
+    def providers(self) -> tuple[Any, ...]:
+        """The providers that have been added, in their order."""
+        return tuple(provider for provider, _ in self._providers)
+
     def add_provider(self, provider: Any) -> None:
         """Add the tools of a provider to this and every later session of the environment.
 
@@ -170,9 +183,14 @@ class SessionEnv:
         Args:
             provider: Object with ``tools``, ``snapshot()``, ``restore()``, ``clone()`` and optionally
                 ``denied(window)``.
+
+        Raises:
+            ValueError: One of its tools has the name of another. Nothing has changed then.
         """
         if self._episode is not None:
             self._episode.session.add_provider(provider)
+        else:
+            Registry([*self._registry, *self._added_tools(), *provider.tools])  # refuses a name twice
         self._providers.append((provider, provider.snapshot()))
         self._grant()
 
@@ -328,6 +346,9 @@ class SessionEnv:
         schemas, texts = self.tool_schemas, plausible_texts(self.scenario)
         for space in self._action_spaces():
             space.grant(schemas, texts)
+
+    def _added_tools(self) -> list[Any]:
+        return [item for provider in self.providers for item in provider.tools]
 
     def _bans(self) -> bool:
         """Whether the tools on offer may change from window to window."""
