@@ -392,6 +392,7 @@ def test_memory_of_the_shelf_survives_and_forgets_the_oldest_first() -> None:
         assert one.choose(found, [], 9, 5) == [["P00002", 1.0]]
         assert [row[0] for row in one.choose(found, [], 9, 63)] == ["P00300", "P98842", "P00002"]
     other.take_in(nothing, ["P00010", "P00011", "P00012"], 6)
+    assert list(other.state()["seen"]) == ["4", "6"]
     assert [row[0] for row in other.choose(found, [], 9, 6)] == ["P00300", "P98842", "P00002"]
 
 
