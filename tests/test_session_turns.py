@@ -401,6 +401,22 @@ def test_order_of_merchants_in_a_window_changes_nothing() -> None:
     assert sessions[0].digest() == sessions[1].digest()
 
 
+def test_a_provider_without_state_is_not_in_the_digest() -> None:
+    """So that a run with tools taken away from a window on is the same as one without until then."""
+
+    class Stateless(Counter):
+        def __init__(self) -> None:
+            super().__init__(("query_balance",), window=1)
+            self.tools = []
+
+        def snapshot(self) -> bytes:
+            return b""
+
+    providers = ([], [Stateless()], [Counter()], [Stateless(), Counter()])
+    bare, stateless, counting, both = (opened(providers=own).digest() for own in providers)
+    assert bare == stateless != counting == both
+
+
 def test_writes_of_the_records_reproduce_all_digests() -> None:
     records: list[dict[str, Any]] = []
     session = opened(SHORT, merchants=2, providers=[Counter()], listeners=[records.append])

@@ -128,7 +128,7 @@ def paired_experiment(
         arms: By name; a function stands for an arm that only wraps. The arm ``"control"``, without any
             difference, is added if it is not there.
         repeats: Runs of every arm, for policies that are not deterministic.
-        metric: Key of the result record, with a dot into its groups (``"calls.ok"``).
+        metric: Key of the result record, with dots into its groups (``"calls.by_tool.list_product"``).
         policy: Makes the player of arms that have none of their own; None takes the one of ``POLICIES`` with
             the recorded name.
         out: Folder in which the runs of the arms are kept; None throws them away.
@@ -227,7 +227,10 @@ def _hand_over(env: Any, player: Policy) -> None:
 
 
 def _figure(record: Mapping[str, Any], metric: str) -> float | None:
+    """A figure of a record; counters in the groups of a group are there only once they have counted."""
     value: Any = record
-    for key in metric.split("."):
-        value = value[key] if isinstance(value, Mapping) else None
+    for depth, key in enumerate(metric.split(".")):
+        if value is None:
+            return None
+        value = value[key] if depth < 2 else value.get(key, 0)
     return None if value is None else float(value)

@@ -45,3 +45,21 @@ class Moody(BasePolicy):
 
     def act(self, observation: Any, info: Any) -> Any:
         return self._policy.act(observation, info)
+
+
+class Noting(BasePolicy):
+    """Writes a word into its notes, reads them in every window, looks into its purse if it is not there."""
+
+    name = "noting"
+
+    def act(self, observation: Any, info: Any) -> Any:
+        read = [r["content"] for r in observation["tool_results"] if r["name"] == "read_memory_doc"]
+        if not read:
+            write = call("write_memory_doc", {"content": "rest"})
+            return [call("read_memory_doc", {}), *([] if info["window"] else [write])]
+        purse = [] if '"rest"' in read[0] or not info["window"] else [call("query_balance", {})]
+        return [*purse, call("end_of_step", {})]
+
+
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"id": name, "name": name, "arguments": arguments}

@@ -10,14 +10,14 @@ from typing import Any
 
 import gymnasium
 import pytest
-from arms import Moody, Without
+from arms import Moody, Noting, Without
 
 from merchantbench_gym.baselines import PassivePolicy, RuleBasedPolicy, SwitchPolicy, run_episode
 from merchantbench_gym.envs.marketplace import MarketplaceEnv
 from merchantbench_gym.evaluation import Arm, Paired, interval, paired_experiment
 from merchantbench_gym.evaluation.paired import ROW_KEYS
 from merchantbench_gym.recording import JournalMismatch, attach, replay, resume
-from merchantbench_gym.wrappers import Chat, RecordRun, Reward
+from merchantbench_gym.wrappers import Chat, MemoryDoc, NotesIntervention, RecordRun, Reward, ToolBan
 
 ENV = "merchantbench_gym:MerchantBenchSmoke-v0"
 AT = 6
@@ -118,6 +118,32 @@ def test_wrappers_of_an_arm_come_inside_the_chat(tmp_path: Path) -> None:
     env, _, _ = resume(tmp_path / "out" / "0-0-x.db")
     assert list(layers(env)) == ["RecordRun", "Chat", "Without", "Reward"]
     env.close()
+
+
+@pytest.mark.parametrize("kind", [{"kind": "blank"}, {"kind": "swap", "text": "work"}], ids=str)
+def test_notes_served_differently(tmp_path: Path, kind: dict[str, Any]) -> None:
+    path = tmp_path / "notes.db"
+    record_run(path, Noting(), wrap=MemoryDoc)
+    outcome = paired_experiment(
+        path,
+        AT,
+        {"other notes": lambda env: NotesIntervention(env, windows=(AT, None), **kind), "same": Arm()},
+        metric="calls.by_tool.query_balance",
+        policy=lambda env: Noting(),
+        out=tmp_path / "out",
+    )
+    assert outcome.values("control") == outcome.values("same") == [0]
+    assert outcome.values("other notes") == [14 - AT]
+    assert replay(tmp_path / "out" / "0-0-other_notes.db").identical
+
+
+def test_tools_taken_away(recorded: tuple[Path, Any], tmp_path: Path) -> None:
+    arms = {"no search": lambda env: ToolBan(env, ["search_products"], windows=(AT, None))}
+    outcome = paired_experiment(recorded[0], AT, arms, out=tmp_path, metric="calls.invalid")
+    assert outcome.values("no search")[0] != outcome.values("control")[0]
+    assert replay(tmp_path / "0-0-no_search.db").identical
+    with pytest.raises(JournalMismatch, match="window 0"):
+        paired_experiment(recorded[0], AT, {"too early": lambda env: ToolBan(env, ["search_products"])})
 
 
 def layers(env: Any) -> Iterator[str]:
