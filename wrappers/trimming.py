@@ -45,11 +45,13 @@ class Trim(NamedTuple):
         messages: What is left; messages that did not change are the same objects.
         dropped: How many of the given messages are not among them.
         shortened: How many tool results became shorter.
+        origins: What each of the messages was before it was shortened.
     """
 
     messages: list[Message]
     dropped: int
     shortened: int
+    origins: list[Message]
 
 
 class _Block(NamedTuple):
@@ -109,13 +111,13 @@ def trim(messages: Sequence[Message], budget: int, *, size: Size = estimate_mess
     results = 0
     if left >= 0:
         _add_older(kept, blocks, left)
-    rest = [message for i in sorted(kept) for message in blocks[i].messages]
+    origins = rest = [message for i in sorted(kept) for message in blocks[i].messages]
     if left < 0:
         rest, least, results = shortened(rest, budget)
         if least > budget:
             raise ContextBudgetError(budget, least)
     stayed = sum(len(blocks[i].messages) - blocks[i].made for i in kept)
-    return Trim(rest, len(messages) - stayed, results)
+    return Trim(rest, len(messages) - stayed, results, origins)
 
 
 def trim_reference(
