@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from merchantbench_gym.recording.actions import action_text, message_form
+from merchantbench_gym.recording.actions import action_text, message_form, numbers_text
 from merchantbench_gym.recording.recorder import OTHER_DRIVER
 from merchantbench_gym.session import Turn
 from merchantbench_gym.tools.calls import normalise
@@ -26,18 +26,21 @@ KINDS = ("drop_request", "drop_response", "stale", "crash")
 END = [{"id": "end", "name": "end_of_step", "arguments": {}}]
 
 
-def named(action: Any, turn_id: str) -> Any:
+def named(action: Any, turn_id: str, numeric: bool = False) -> Any:
     """The message form of an action with a turn id.
 
     Args:
         action: An action in any form.
         turn_id: The id, unless the action has one.
+        numeric: Whether the action consists of numbers; it then stands in a mapping under ``action``.
 
     Returns:
         A message with the same calls; None for an action that cannot be read, which cannot name its turn.
     """
     if isinstance(action, Mapping) and action.get("turn_id") is not None:
         return action
+    if numeric:
+        return {**(action if isinstance(action, Mapping) else {"action": action}), "turn_id": turn_id}
     message = message_form(action)
     return None if message is None else {**message, "turn_id": turn_id}
 
@@ -92,6 +95,7 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
             raise ValueError("stale needs an environment whose market has one seat")
         gymnasium.Wrapper.__init__(self, env)
         self._kind, self._at, self._rate, self._seed, self._hard = kind, numbers, rate, seed, hard
+        self._numeric = bool(getattr(env.unwrapped, "numeric", False))
         self._events: list[dict[str, Any]] = []
         self._begin()
 
@@ -114,9 +118,9 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
             ResponseLost: The request or the response is lost.
             InjectedCrash: The process counts as dead.
         """
-        text = action_text(action)
+        text = self._text(action)
         again = self._lost is not None and self._lost["text"] == text
-        message = self._lost["message"] if again and self._lost else named(action, self._fresh_id())
+        message = self._lost["message"] if again and self._lost else self._named(action)
         fails = message is not None and self._fails(again)
         if not again:
             self._turn += 1
@@ -127,7 +131,7 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
                 self._lose(text, message)
             if self._kind == "stale":
                 self._end_window()
-                message = named(action, self._fresh_id())
+                message = self._named(action)
         step: Step = self.env.step(action if message is None else message)
         if fails and self._kind == "crash":
             if self._hard:
@@ -144,6 +148,12 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
         return taken
 
     # --- parts of a step ---
+
+    def _named(self, action: Any) -> Any:
+        return named(action, self._fresh_id(), self._numeric)
+
+    def _text(self, action: Any) -> str:
+        return numbers_text(action) if self._numeric else action_text(action)
 
     def _fresh_id(self) -> str:
         session = self.get_wrapper_attr("session")
@@ -177,7 +187,7 @@ class FaultInjection(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstr
     def _state(self) -> dict[str, Any]:
         lost = self._lost
         if lost is not None:
-            lost = {"text": lost["text"], "message": action_text(lost["message"])}
+            lost = {"text": lost["text"], "message": self._text(lost["message"])}
         return {"turn": self._turn, "attempt": self._attempt, "lost": lost}
 
     def _take(self, state: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 import numpy as np
@@ -15,12 +15,13 @@ from gymnasium.error import ResetNeeded
 
 from merchantbench_gym.envs.flat_actions import FORMS, Options, batch_of, options_of
 from merchantbench_gym.envs.flat_view import EMPTY, Features, Ints, Scene, layout_of, look, settled
-from merchantbench_gym.envs.frame import Info, Returned, make_info, reward_of
+from merchantbench_gym.envs.frame import Info, Returned, make_info, names_of, reward_of
 from merchantbench_gym.envs.host import RENDER_MODES, SessionEnv, Source
 from merchantbench_gym.market.world import MarketError
 from merchantbench_gym.scenario import Scenario
 from merchantbench_gym.session import Turn
 from merchantbench_gym.spaces import STORE_BOUND, ToolCalls, copy_generators
+from merchantbench_gym.tools.calls import Batch, Call
 
 __all__ = ["FlatEnv"]
 
@@ -38,11 +39,27 @@ class Memory(NamedTuple):
         slots: Product in each slot when the last step returned, shape (S,); never written.
         invalid: Masked entries that the last action chose.
         dropped: Listings of the last action for which there was no slot.
+        numbers: The last action.
+        batch: The calls it made.
     """
 
     slots: Ints
     invalid: int = 0
     dropped: int = 0
+    numbers: tuple[int, ...] = ()
+    batch: Batch = Batch()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        calls = [call[:4] for call in self.batch.calls]
+        return {**self._asdict(), "slots": self.slots.tolist(), "batch": calls}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """From the form :meth:`to_json` gives."""
+        batch = Batch(tuple(Call(*call) for call in data["batch"]))
+        slots = np.array(data["slots"], dtype=np.int64)
+        return cls(**{**data, "slots": slots, "numbers": tuple(data["numbers"]), "batch": batch})
 
 
 class Now(NamedTuple):
@@ -159,6 +176,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
     * v0: first release.
     """
 
+    numeric = True
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 2}  # noqa: RUF012
     observation_space: spaces.Space[Features]
     action_space: spaces.Space[Any]
@@ -209,37 +227,46 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         scenario = self._scenario_for(options)
         self._check(scenario)
         gymnasium.Env.reset(self, seed=seed)
-        self._memory = Memory(np.full(self._layout.slots, EMPTY))
-        self._now = None
         self._begin(scenario, int(self.np_random.integers(2**63)) if seed is None else seed)
+        self._memory, self._now = Memory(np.full(self._layout.slots, EMPTY)), None
         return self.observe()
 
     def step(self, action: Any) -> Step:
         """Play one window.
 
         Args:
-            action: Integers in the form of the action space, in an array or a list.
+            action: Integers in the form of the action space, in an array or a list. For a harness also a
+                mapping of ``action`` and the names of its turn, as a message has them for ``MerchantEnv``:
+                ``turn_id`` (repeating it has no second effect), ``window``, ``note``.
 
         Returns:
             Observation, reward, terminated, False, info; all objects are fresh.
 
         Raises:
-            ResetNeeded: There is no episode, or it has ended.
+            ResetNeeded: There is no episode, or it has ended and the action does not name its turn.
             ValueError: The action does not lie in the action space.
+            TurnRefused: The action named a turn, window or note that the session refuses.
         """
         episode = self._running()
         session = episode.session
-        if session.finished:
+        names = names_of(action)
+        if session.finished and names.turn_id is None:
             raise ResetNeeded("the episode has ended; call reset() first")
         form = FORMS[self._action]
-        numbers = form.read(action, self._layout)
+        numbers = form.read(action["action"] if isinstance(action, Mapping) else action, self._layout)
         # The clock may have been interrupted between the end of a window and the next.
         self._run_clock(session)
-        now = self._look()
+        now, before, read = self._look(), self._memory, tuple(numbers.tolist())
         plan = form.plan(numbers, now.scene, now.options)
-        result = session.submit(SEAT, Turn(batch=batch_of(plan, session.view(SEAT).catalog)))
-        self._memory = Memory(self._slots(now.scene.slots, plan.put.tolist()), plan.invalid, plan.dropped)
-        episode.returned[SEAT] = Returned.of(result)
+        batch = batch_of(plan, session.view(SEAT).catalog)
+        if names.turn_id is not None and names.turn_id == episode.returned[SEAT].turn_id:
+            # Numbers mean something else by now; a turn that is repeated is the one that was made.
+            batch = before.batch if read == before.numbers else batch
+        result = session.submit(SEAT, Turn(names.turn_id, names.window, batch, names.note))
+        if not result.replayed:
+            slots = self._slots(now.scene.slots, plan.put.tolist())
+            self._memory = Memory(slots, plan.invalid, plan.dropped, read, batch)
+            episode.returned[SEAT] = Returned.of(result)
         self._run_clock(session)
         returned = self._settle(episode, SEAT, result)
         if self.render_mode == "human":
@@ -281,9 +308,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         Raises:
             ResetNeeded: There is no episode.
         """
-        slots, invalid, dropped = self._memory
-        head = {"slots": slots.tolist(), "invalid": invalid, "dropped": dropped}
-        return json.dumps(head).encode() + b"\n" + super().snapshot()
+        return json.dumps(self._memory.to_json()).encode() + b"\n" + super().snapshot()
 
     def restore(self, data: bytes) -> None:
         """Continue the episode of a snapshot, whatever this environment was doing.
@@ -296,14 +321,13 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         """
         line, _, rest = bytes(data).partition(b"\n")
         try:
-            head = json.loads(line)
-            slots = np.array(head["slots"], dtype=np.int64)
-            memory = Memory(slots, int(head["invalid"]), int(head["dropped"]))
-            fits = slots.shape == (self._layout.slots,)
+            memory = Memory.from_json(json.loads(line))
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise MarketError("these bytes are no snapshot of this environment") from error
-        if not fits:
-            raise MarketError(f"the snapshot has {slots.size} slots, this environment {self._layout.slots}")
+        if memory.slots.shape != (self._layout.slots,):
+            raise MarketError(
+                f"the snapshot has {memory.slots.size} slots, this environment {self._layout.slots}"
+            )
         super().restore(rest)
         self._memory, self._now = memory, None
 

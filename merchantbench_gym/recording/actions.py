@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from merchantbench_gym.tools.calls import Batch, normalise
 
 # Lone surrogates survive as escapes, which SQLite's UTF-8 text could not hold.
@@ -32,6 +34,26 @@ def action_text(action: Any) -> str:
         with suppress(TypeError, ValueError, RecursionError):
             return _encode(message)
     return _encode(as_message(normalise(action), action))
+
+
+def numbers_text(action: Any) -> str:
+    """JSON text of an action that consists of numbers: arrays become lists.
+
+    Args:
+        action: An action of the numeric environment, or of a wrapper around it.
+
+    Raises:
+        TypeError: It holds something else.
+    """
+    return _encode(_listed(action))
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _listed(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_listed(item) for item in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def text_action(text: str) -> Any:
@@ -123,6 +145,22 @@ def record_message(record: Mapping[str, Any]) -> dict[str, Any]:
         "turn_id": record["turn_id"],
         "window": record["window"],
     }
+
+
+def recorded_batch(turn: Mapping[str, Any]) -> Batch:
+    """The calls of a turn in a run file.
+
+    Args:
+        turn: Row of the turn, with its calls under ``calls``.
+    """
+    batch = normalise(text_action(turn["action"]))
+    if turn["calls"] and not any(call.name for call in batch.calls):
+        # Numbers say what to do with what stood where; the calls they made are in the file.
+        keys = ("id", "name", "arguments")
+        made = normalise([{key: call[key] for key in keys} for call in turn["calls"]])
+        if all(call.name for call in made.calls):
+            return made
+    return batch
 
 
 def _call(call_id: str, name: str, raw: str, arguments: Any) -> dict[str, Any]:

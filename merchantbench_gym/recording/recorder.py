@@ -17,7 +17,7 @@ from gymnasium.error import ResetNeeded
 import merchantbench_gym
 from merchantbench_gym.market.world import STATUSES
 from merchantbench_gym.recording import schema
-from merchantbench_gym.recording.actions import action_text, record_message
+from merchantbench_gym.recording.actions import action_text, numbers_text, record_message
 from merchantbench_gym.recording.journal import Journal, dumps
 from merchantbench_gym.recording.past import Past
 from merchantbench_gym.recording.schema import (
@@ -264,7 +264,9 @@ class Recorder:
         merchant, seq = record["merchant"], self._seq + 1
         place = (merchant, record["window"], record["turn"])
         own = merchant in (self._actions or ()) and not record["turn_id"].startswith(OTHER_DRIVER)
-        action = action_text(self._actions[merchant] if own and self._actions else record_message(record))
+        action = self._action_text(self._actions[merchant]) if own and self._actions else None
+        if action is None:
+            action = action_text(record_message(record))
         events, note, calls = self.journal.take_events(merchant), record["note"], record["calls"]
         counts = Counter(self._counts.get(merchant, ()))
         counts.update([call["kind"] for call in calls])
@@ -292,6 +294,10 @@ class Recorder:
         self._counts[merchant] = Counter() if record["window_closed_by"] else counts
         if record["window_closed_by"]:
             self._unpaid[merchant] = (seq, record["net_assets"])
+
+    def _action_text(self, action: Any) -> str:
+        numeric = getattr(self._env, "numeric", False)
+        return numbers_text(action) if numeric else action_text(action)
 
     def _turn_row(self, record: Record, own: bool, action: str, metrics: str | None) -> tuple[Any, ...]:
         merchant, note = record["merchant"], record["note"]

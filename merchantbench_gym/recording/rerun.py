@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from merchantbench_gym.recording.actions import text_action
+from merchantbench_gym.recording.actions import recorded_batch
 from merchantbench_gym.recording.recorder import storable
 from merchantbench_gym.recording.schema import JournalMismatch, Pathish, Row, call_numbers, read_run, rows
 from merchantbench_gym.recording.stack import build_env, check_hashes
 from merchantbench_gym.session import Session, Turn, TurnRefused
-from merchantbench_gym.tools.calls import normalise
 from merchantbench_gym.tools.results import canonical
 
 TURN_FIELDS = ("turn_id", "body_hash", "time", "text", "charged", "rejected", "net_assets", "state_digest")
@@ -170,7 +169,7 @@ def resubmit(session: Session, turn: Row, records: list[dict[str, Any]]) -> Dive
     """
     records.clear()
     try:
-        batch = normalise(text_action(turn["action"]))
+        batch = recorded_batch(turn)
         session.submit(turn["merchant"], Turn(turn["turn_id"], turn["window"], batch))
     except json.JSONDecodeError as error:
         return Divergence(turn["window"], turn["turn"], None, "action", turn["action"], str(error))

@@ -23,7 +23,8 @@ CALLS_PER_TURN: Final = 1024
 TABLES: Final[dict[str, str]] = {
     "run": """
         id INTEGER PRIMARY KEY CHECK (id = 1), format INTEGER NOT NULL, package_version TEXT NOT NULL,
-        env_id TEXT NOT NULL, env TEXT NOT NULL, arguments TEXT NOT NULL, merchants INTEGER NOT NULL, scenario TEXT NOT NULL,
+        env_id TEXT NOT NULL, env TEXT NOT NULL, arguments TEXT NOT NULL, merchants INTEGER NOT NULL,
+        scenario TEXT NOT NULL,
         scenario_hash TEXT NOT NULL, catalog_hash TEXT NOT NULL, tool_schema_hash TEXT NOT NULL,
         seed TEXT NOT NULL, options TEXT NOT NULL, stack TEXT NOT NULL, policy TEXT NOT NULL,
         label TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, started TEXT NOT NULL, ended TEXT

@@ -21,7 +21,12 @@ def describe_env(env: Any) -> dict[str, str]:
     """Columns of the run table that name an unwrapped environment."""
     spec = getattr(env, "spec", None)
     env_id = str(env.metadata.get("name", type(env).__name__)) if spec is None else str(spec.id)
-    return {"env_id": env_id, "env": _place(getattr(env, "recorded_class", type(env)))}
+    arguments = json.dumps(getattr(env, "arguments", {}))
+    return {
+        "env_id": env_id,
+        "env": _place(getattr(env, "recorded_class", type(env))),
+        "arguments": arguments,
+    }
 
 
 def describe_stack(env: Any) -> list[dict[str, Any]]:
@@ -58,17 +63,17 @@ def build_env(run: Row, *, bare: bool = False) -> Any:
         JournalMismatch: It cannot be built from data alone.
     """
     # A wrapper may change what the environment does, so there is one scenario: that of the episode.
-    scenario = json.loads(run["scenario"])
+    scenario, arguments = json.loads(run["scenario"]), json.loads(run["arguments"])
     if run["merchants"] > 1 and (bare or run["env"].startswith(f"{ENVS}marketplace:")):
         return find(f"{ENVS}marketplace:MarketplaceEnv")(scenario, merchants=run["merchants"])
     if not run["env"].startswith(ENVS):
         hint = "replay, fork and export work on the file; only the stack cannot be built again"
         raise JournalMismatch("env", run["env"], "an environment that can be built from data", hint)
     if run["env_id"] in gymnasium.registry:
-        made = gymnasium.make(run["env_id"], scenario=scenario, disable_env_checker=True)
+        made = gymnasium.make(run["env_id"], scenario=scenario, disable_env_checker=True, **arguments)
         env: Any = made.unwrapped
     else:
-        env = find(run["env"])(scenario)
+        env = find(run["env"])(scenario, **arguments)
     return env if bare else _wrapped(env, json.loads(run["stack"]))
 
 
