@@ -302,9 +302,9 @@ class ReActPolicy(BasePolicy):
         self, act: _Act, request: Mapping[str, Any], sha256: str, timeout: float
     ) -> tuple[Message | None, Failure | None]:
         """Send a request; returns the message of the answer, or what failed."""
+        outcome = self._caller.send(request, self._headers, timeout, worked=self._memory.worked)
         act.attempts += 1
         self._count_attempt(act)
-        outcome = self._caller.send(request, self._headers, timeout, worked=self._memory.worked)
         self._model_seconds += outcome.seconds
         cost, reading = None, outcome.reading
         if reading is not None:
