@@ -15,6 +15,7 @@ from merchantbench_gym.baselines.runner import (
     check_policy,
     checked_limits,
     recorder_of,
+    seated,
 )
 from merchantbench_gym.baselines.tally import start_counting
 from merchantbench_gym.wrappers.mailbox import Mailbox
@@ -45,7 +46,7 @@ def run_parallel(
 
     Args:
         penv: A ``MarketplaceEnv``.
-        policies: Player by agent, for every agent.
+        policies: Player by agent, for every agent; around one of conversations a ``ChatSeat`` is put.
         seed: Seed of the market.
         options: Passed on to ``penv.reset``.
         policy_seed: Seed of the policies' own generators; None is ``seed``.
@@ -69,10 +70,15 @@ def run_parallel(
     held = checked_limits(limits, on_error)
     for agent in names:
         check_policy(penv.observation_space(agent), policies[agent], allow_privileged)
-    tap = start_counting(penv.unwrapped, len(names))
+    bare = penv.unwrapped
+    policies = {
+        agent: seated(policies[agent], bare, penv.observation_space(agent), m, resumed=start is not None)
+        for m, agent in enumerate(names)
+    }
+    tap = start_counting(bare, len(names))
     runs = {agent: SeatRun(policies[agent], held, tap, agent, m) for m, agent in enumerate(names)}
     table = _Table(penv, runs, on_turn, on_error)
-    recorder = recorder_of(penv.unwrapped)
+    recorder = recorder_of(bare)
     own_seed = seed if policy_seed is None else policy_seed
     try:
         table.begin(*(penv.reset(seed=seed, options=options) if start is None else start))
@@ -167,6 +173,8 @@ class _Table:
             if box.decides or box.done:
                 step = box.read()
                 run.take(*step)
+                if not self.reasons[agent]:
+                    self.ask(agent, run.tell)
                 if self.on_turn is not None and not self.reasons[agent]:
                     self.on_turn(agent, step[0], step[1], step[4])
 

@@ -13,7 +13,9 @@ from gymnasium import spaces
 import merchantbench_gym
 from merchantbench_gym.baselines.policy import Policy, PolicyStop
 from merchantbench_gym.baselines.tally import Tally, Tap, start_counting
+from merchantbench_gym.wrappers.chat_seat import ChatSeat
 from merchantbench_gym.wrappers.errors import ResponseLost
+from merchantbench_gym.wrappers.memory_doc import notes_reader
 from merchantbench_gym.wrappers.seat import Seat
 
 TERMS = ("gross", "refunds", "fines", "fees", "other")
@@ -37,6 +39,7 @@ class EpisodeResult:
         seed: Seed of the market.
         policy: ``name``, ``version``, ``privileged``.
         harness: Names of the wrappers, innermost first.
+        interventions: Labels of interventions in the stack, innermost first.
         reason: Why the run ended early; "" if it reached its end.
         end_reason: ``horizon`` or ``shop_closed``; "" if the run did not reach its end.
         horizon_hours, window_hours: The frame of the run.
@@ -108,7 +111,8 @@ def run_episode(
 
     Args:
         env: A Gymnasium environment of this package, wrapped or not.
-        policy: The player.
+        policy: The player. One of conversations (``observes = "chat"``) may play an environment of raw
+            observations as well: a ``ChatSeat`` is put in between.
         seed: Seed of the market.
         options: Passed on to ``env.reset``.
         policy_seed: Seed of the policy's own generator; None is ``seed``.
@@ -130,6 +134,7 @@ def run_episode(
     check_policy(env.observation_space, policy, allow_privileged)
     bare = env.unwrapped
     agent, merchant = getattr(bare, "agent", "merchant_0"), getattr(bare, "merchant", 0)
+    policy = seated(policy, env, env.observation_space, merchant, resumed=start is not None)
     run = SeatRun(policy, limits, start_counting(bare, getattr(bare, "merchants", 1)), agent, merchant)
     recorder, reason = recorder_of(env), ""
     try:
@@ -149,6 +154,7 @@ def run_episode(
                     reason = "response_lost"
                 else:
                     run.take(*step)
+                    run.tell()
                     if on_turn is not None:
                         on_turn(step[0], step[1], step[4])
     except KeyboardInterrupt:
@@ -285,6 +291,16 @@ class SeatRun:
                 self.terms[term] += _cents(info[term])
         self._see_window(info)
 
+    def tell(self) -> None:
+        """Tell the policy what came of its turn, if it wants to know before it is asked again.
+
+        Raises:
+            PolicyError: It fails.
+        """
+        if isinstance(self.policy, ChatSeat):
+            with blame_policy():
+                self.policy.take(self.observation, self.info or {})
+
     def _see_window(self, info: Mapping[str, Any]) -> None:
         if not info["end_reason"]:
             self.last_window = info["window"]
@@ -343,6 +359,7 @@ class SeatRun:
             mean_active_listings=listings,
             report=self.policy.report(),
             wall_s=wall_s,
+            interventions=_interventions(env),
         )
 
 
@@ -371,17 +388,43 @@ def checked_limits(limits: Mapping[str, float | None] | None, on_error: str) -> 
     return {name: value for name, value in (limits or {}).items() if value is not None}
 
 
+def observations_of(space: spaces.Space[Any]) -> str:
+    """What kind of observations a space holds: ``"raw"``, ``"chat"`` or ``"flat"``."""
+    if not isinstance(space, spaces.Dict):
+        return "flat"
+    if "tool_results" in space.spaces:
+        return "raw"
+    return "chat" if "messages" in space.spaces else "flat"
+
+
+def seated(policy: Policy, env: Any, space: spaces.Space[Any], merchant: int, *, resumed: bool) -> Policy:
+    """A policy as it plays a seat: one of conversations gets a :class:`ChatSeat` if observations are raw.
+
+    Args:
+        policy: The player.
+        env: The environment.
+        space: Observation space of the seat.
+        merchant: Number of the seat.
+        resumed: Whether an episode is continued; the conversation is then that of the recorded run.
+    """
+    if policy.observes != "chat" or observations_of(space) != "raw":
+        return policy
+    recorder = recorder_of(env)
+    front = getattr(recorder, "fronts", {}).get(merchant) if resumed else None
+    if front is None or front.policy is not policy:
+        front = ChatSeat(policy, notes=notes_reader(env, merchant))
+    return front
+
+
 def check_policy(space: spaces.Space[Any], policy: Policy, allow_privileged: bool) -> None:
-    """Raise unless a policy may play and reads the observations of a space.
+    """Raise unless a policy may play and reads the observations of a space, or can be made to.
 
     Raises:
         TypeError: It reads others.
         ValueError: It sees hidden state, which is not allowed.
     """
-    gives = "flat"
-    if isinstance(space, spaces.Dict):
-        gives = "raw" if "tool_results" in space.spaces else "chat"
-    if policy.observes != gives:
+    gives = observations_of(space)
+    if policy.observes != gives and (policy.observes, gives) != ("chat", "raw"):
         raise TypeError(
             f"policy {policy.name!r} reads {policy.observes!r} observations, this environment gives {gives!r}"
         )
@@ -401,6 +444,15 @@ def _stack(env: Any) -> tuple[str, ...]:
             names.append(type(env).__name__)
         env = env.env
     return tuple(reversed(names))
+
+
+def _interventions(env: Any) -> tuple[str, ...]:
+    """Labels of the interventions in a stack, innermost first."""
+    labels = []
+    while env is not env.unwrapped:
+        labels.append(str(getattr(env, "intervention", "")))
+        env = env.env
+    return tuple(label for label in reversed(labels) if label)
 
 
 def _counters(tally: Tally) -> dict[str, Any]:

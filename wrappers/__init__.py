@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from merchantbench_gym.wrappers.chat import Chat
+    from merchantbench_gym.wrappers.chat_seat import ChatSeat
+    from merchantbench_gym.wrappers.context_trim import ContextTrim
     from merchantbench_gym.wrappers.errors import InjectedCrash, ResponseLost
     from merchantbench_gym.wrappers.fault_injection import FaultInjection
     from merchantbench_gym.wrappers.focal_seat import FocalSeat
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Chat": "chat",
+    "ChatSeat": "chat_seat",
+    "ContextTrim": "context_trim",
     "FaultInjection": "fault_injection",
     "FocalSeat": "focal_seat",
     "InjectedCrash": "errors",
@@ -39,6 +43,8 @@ _HOMES = {
 
 __all__ = [
     "Chat",
+    "ChatSeat",
+    "ContextTrim",
     "FaultInjection",
     "FocalSeat",
     "InjectedCrash",

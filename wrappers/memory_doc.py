@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,31 @@ def notes_of(env: Any) -> NotesProvider | None:
     Copies of an environment have providers of their own, so it is looked up whenever it is needed.
     """
     return next((item for item in env.unwrapped.providers if isinstance(item, NotesProvider)), None)
+
+
+def notes_reader(env: Any, merchant: int = 0) -> Callable[[], tuple[int, str]] | None:
+    """What tells version and text of a merchant's notes as a read would serve them now.
+
+    Args:
+        env: An environment of either kind, wrapped or not.
+        merchant: Index of the merchant.
+
+    Returns:
+        A function without arguments, None if the environment keeps no notes.
+    """
+    if notes_of(env) is None:
+        return None
+    if hasattr(env, "get_wrapper_attr"):
+        with suppress(AttributeError):
+            served: Callable[[int], tuple[int, str]] = env.get_wrapper_attr("served_notes")
+            return lambda: served(merchant)
+
+    def read() -> tuple[int, str]:
+        provider = notes_of(env)
+        assert provider is not None  # providers are never taken away
+        return provider.served_notes(merchant, env.unwrapped.session.window)
+
+    return read
 
 
 class MemoryDoc(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

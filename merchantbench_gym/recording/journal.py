@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merchantbench_gym.recording.schema import insert, rows
@@ -42,6 +43,28 @@ class Journal:
                 class, http_status, request_id, cost_micro_usd, started, duration_s``.
         """
         insert(self._connection, "model_call", {**row, "usage": dumps(usage), "response": dumps(response)})
+
+    def messages(self, added: Iterable[Mapping[str, Any]], *, merchant: int = 0) -> None:
+        """Write messages of a conversation at once; those that are in the file already stay as they are.
+
+        Args:
+            added: Mappings of ``sequence, window, turn, kind, body``, body being the message.
+            merchant: Whose conversation.
+        """
+        values = [
+            (row["sequence"], merchant, row["window"], row["turn"], row["kind"], dumps(row["body"]))
+            for row in added
+        ]
+        if not values:
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany("INSERT OR IGNORE INTO message VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
 
     @property
     def label(self) -> str:

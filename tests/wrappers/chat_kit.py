@@ -8,6 +8,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from merchantbench_gym.baselines import BasePolicy
+from merchantbench_gym.spaces import ToolCalls
+
 END = {"id": "end", "name": "end_of_step", "arguments": {}}
 BALANCE = {"id": "look", "name": "query_balance", "arguments": {}}
 DAYS = {"run": {"horizon_days": 3}}
@@ -83,3 +86,43 @@ def random_action(rng: np.random.Generator, space: Any) -> Any:
     if form == 5:
         return ends("enough 够了", note={"forced": "hop_budget"} if rng.integers(2) else None)
     return says("so", *wrapped, reasoning_content="because")
+
+
+class Talker(BasePolicy):
+    """Plays random turns, seeded by window and turn, and remembers what it was asked.
+
+    Args:
+        fails: Number of the act that raises, None for none.
+    """
+
+    name = "talker"
+    observes = "chat"
+
+    def __init__(self, fails: int | None = None) -> None:
+        self.fails = fails
+        self.asked: list[Any] = []
+        self.infos: list[Any] = []
+        self.acts = 0
+
+    def reset(self, seat: Any, *, seed: int | None = None) -> None:
+        super().reset(seat, seed=seed)
+        self.asked, self.infos, self.acts = [], [], 0
+
+    def act(self, observation: Any, info: Any) -> Any:
+        self.asked.append(json.dumps(observation))
+        self.infos.append(dict(info))
+        self.acts += 1
+        if self.acts == self.fails:
+            raise RuntimeError("on purpose")
+        rng = np.random.default_rng([self.seed or 0, info["window"], info["turns_left"]])
+        action = random_action(rng, ToolCalls(observation["tools"]))
+        if isinstance(action, dict):
+            usage = {"prompt_last": len(self.asked[-1]) // 4}
+            action = {**action, "note": {**(action.get("note") or {}), "usage": usage}}
+        return action if rng.integers(3) else ends("next")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"acts": self.acts}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.acts = int(state["acts"])
