@@ -81,7 +81,9 @@ def make(session: Session, refusing: Refusing, what: str, merchant: int) -> Sess
             play(session, calls.get(what, (what, {})), merchant=merchant)
     elif what in ("undone", "interrupted"):
         refusing.armed = what == "undone" and session.phase(merchant) == "deciding"
-        last = ("list_then_interrupt", {}) if what == "interrupted" else ("query_balance", {})
+        last: tuple[str, Any] = (
+            ("list_then_interrupt", {}) if what == "interrupted" else ("query_balance", {})
+        )
         if session.phase(merchant) == "deciding":
             with pytest.raises((OSError, KeyboardInterrupt)):
                 play(session, calls["list"], ("bump", {}), last, merchant=merchant)
