@@ -399,7 +399,9 @@ def describe_policy(policy: Any) -> dict[str, Any]:
     """Name, version and, if it tells, configuration of a policy."""
     identity = {"name": policy.name, "version": policy.version}
     report = policy.report()
-    return identity | {key: report[key] for key in ("model", "config_hash") if key in report}
+    identity |= {key: report[key] for key in ("model", "config_hash") if key in report}
+    describe = getattr(getattr(policy, "config", None), "describe", None)
+    return identity if describe is None else {**identity, "config": describe()}
 
 
 def dumps_or_text(value: Any) -> str:
