@@ -12,8 +12,11 @@ import gc
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -24,6 +27,7 @@ from merchantbench_gym import bench_tools
 from merchantbench_gym.baselines import RuleBasedPolicy, run_episode
 from merchantbench_gym.market import World, clear_caches
 from merchantbench_gym.scenario import Scenario, load_scenario
+from merchantbench_gym.wrappers import RecordRun
 
 SEED = 42
 SLICES = 10
@@ -66,6 +70,13 @@ class Laps(NamedTuple):
         """Time of the whole work in yardsticks."""
         # The mean, because whatever slows the machine down slows the long work down on average, too.
         return sum(self.seconds) / (statistics.fmean(self.slices) * SLICES)
+
+
+class Ratio(NamedTuple):
+    """What some work costs in relation to other work, and in yardsticks."""
+
+    relative: float
+    yardsticks: float
 
 
 class Yardstick:
@@ -196,6 +207,29 @@ def rule_based(env: Any, orders: list[int], pause: Pause) -> None:
     orders.clear()
     run_episode(env, RuleBasedPolicy(), seed=SEED, on_turn=on_turn)
     orders.append(count_orders(env.unwrapped.session.world))
+
+
+def recorded(env: Any, orders: list[int], pause: Pause) -> None:
+    """The same year written into a run file, up to its closing."""
+    with tempfile.TemporaryDirectory() as folder:
+        recording = RecordRun(env, Path(folder) / "year.run")
+        rule_based(recording, orders, pause)
+        recording.recorder.close()
+
+
+def recording_ratio(yard: Yardstick, scenario: Scenario, orders: list[int], repeats: int) -> Ratio:
+    """Cost of recording a rule-based year; recorded and other years take turns.
+
+    Returns:
+        Time of a recorded year in that of one that is not, and in yardsticks: medians over the repetitions.
+    """
+    env, pairs = make(scenario), []
+    for _ in range(repeats):
+        plain = yard.run(partial(rule_based, env, orders)).ratio
+        # A recorder stays with its environment, so each has one of its own.
+        year = yard.run(partial(recorded, make(scenario), orders)).ratio
+        pairs.append(Ratio(year / plain, year))
+    return Ratio(*map(statistics.median, zip(*pairs, strict=True)))
 
 
 def count_orders(world: World) -> int:
@@ -349,6 +383,11 @@ def measure(say: Say = lambda text: None, *, quick: bool = False) -> dict[str, A
     warm = timed("bare year, refill, warm caches", 2, 1, lambda o, p: refill(default, o, p), 7)
     timed("end-only year, gym step with text", 2, 1.2, lambda o, p: end_only(env, o, p), 7)
     timed("rule-based year, tools and text", 18, 8, lambda o, p: rule_based(env, o, p), 3)
+    say("recording, rule-based year")
+    written: list[int] = []
+    cost = recording_ratio(yard, default, written, 5)
+    more = {"ratio": cost.yardsticks, "orders": written[-1]}
+    add("recording, rule-based year", "x unrecorded", 1.5, 1.2, cost.relative, **more)
     single("clone in mid-year", "µs", 300, 100, 1e-6, lambda: clone_microseconds(env))
     single("second reset, search, window", "ms", 100, 40, 1e-3, lambda: start_milliseconds(env))
     if not quick:

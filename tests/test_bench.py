@@ -29,10 +29,13 @@ def test_every_row_is_there(small: None) -> None:
     rows = outcome["rows"]
     assert all(set(row) == {"name", "value", "unit", "must", "goal", "ratio", "orders"} for row in rows)
     assert [row["name"] for row in rows] + [f"{n}: reading in mid-year" for n in ("default", "large")] == said
-    assert len(rows) == 11
-    assert [row["unit"] for row in rows] == ["Y"] * 4 + ["µs", "ms", "s", "x default", "ms", "MB", "MB"]
+    assert len(rows) == 12
+    assert [row["unit"] for row in rows] == [
+        *(["Y"] * 4 + ["x unrecorded", "µs", "ms"]),
+        *["s", "x default", "ms", "MB", "MB"],
+    ]
     assert all(row["must"] > row["goal"] for row in rows)
-    assert all(row["orders"] > 0 for row in rows if row["unit"] in ("Y", "x default"))
+    assert all(row["orders"] > 0 for row in rows if row["unit"] == "Y" or row["unit"][0] == "x")
     assert [row["value"] for row in rows[-2:]] == [64.0, None]
 
 
@@ -54,7 +57,7 @@ def test_the_quick_measurement_leaves_out_the_large_market(
     assert cli.run_command(["bench", "--quick", "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in outcome["rows"] if "large" in row["name"]] == []
-    assert len(outcome["rows"]) == 7
+    assert len(outcome["rows"]) == 8
     assert {row["scenario"] for row in outcome["tools"]} == {"default"}
 
 
