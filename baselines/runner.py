@@ -410,7 +410,7 @@ def seated(policy: Policy, env: Any, space: spaces.Space[Any], merchant: int, *,
     if policy.observes != "chat" or observations_of(space) != "raw":
         return policy
     recorder = recorder_of(env)
-    front = getattr(recorder, "fronts", {}).get(merchant) if resumed else None
+    front = recorder.fronts.get(merchant) if resumed and recorder is not None else None
     if front is None or front.policy is not policy:
         front = ChatSeat(policy, notes=notes_reader(env, merchant))
     return front

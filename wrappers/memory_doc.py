@@ -77,7 +77,9 @@ class MemoryDoc(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         """
         if notes_of(bare) is not None:
             raise ValueError("this environment keeps notes already (NotesProvider); MemoryDoc adds others")
-        bare.add_provider(NotesProvider(initial))
+        provider = NotesProvider(initial)
+        provider.of_wrapper = True
+        bare.add_provider(provider)
 
     @property
     def provider(self) -> NotesProvider:

@@ -62,6 +62,7 @@ class NotesProvider:
 
     Attributes:
         lens: What readers are shown in place of what is stored, None for the notes as they are.
+        of_wrapper: Whether a wrapper has added it, which will add it again where the stack is built again.
 
     Raises:
         ValueError: The text is larger than 262,144 bytes or holds a lone surrogate.
@@ -77,6 +78,7 @@ class NotesProvider:
         self._start = (_Version(initial, size, None, None, b""),) if initial else ()
         self._documents: dict[int, list[_Version]] = {}
         self.lens: Lens | None = None
+        self.of_wrapper = False
 
     @property
     def arguments(self) -> dict[str, Any]:

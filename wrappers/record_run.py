@@ -13,6 +13,8 @@ from merchantbench_gym.recording.recorder import Recorder, describe_policy
 from merchantbench_gym.wrappers.nesting import cloned
 from merchantbench_gym.wrappers.order import check_order
 
+Step = tuple[Any, Any, bool, bool, dict[str, Any]]
+
 
 class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Writes every turn into a run file as it happens; observations, rewards and infos do not change.
@@ -71,6 +73,7 @@ class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             if hasattr(type(layer), "take_events"):
                 self._sources.append(layer.take_events)
             layer = layer.env
+        self._converses = self.env.has_wrapper_attr("transcript")
 
     @property
     def journal(self) -> Any:
@@ -87,17 +90,29 @@ class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """
         observation, info = self.env.reset(seed=seed, options=options)
         self.recorder.begin(self.unwrapped, self, options)
+        self.keep_messages()
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         """Step the environment; the turn is written on the way."""
         try:
             with self.recorder.step({self._merchant: action}):
-                return self.env.step(action)
+                step: Step = self.env.step(action)
         finally:
-            for take in self._sources:
-                for event in take():
-                    self.journal.event(event["kind"], event, merchant=self._merchant)
+            for event in self.take_events():
+                self.journal.event(event["kind"], event, merchant=self._merchant)
+        self.keep_messages()
+        return step
+
+    def keep_messages(self) -> None:
+        """Write what the last turn added to the conversation, if the stack keeps one."""
+        if self._converses:
+            added = self.env.get_wrapper_attr("transcript").added
+            self.journal.messages(added, merchant=self._merchant)
+
+    def take_events(self) -> list[dict[str, Any]]:
+        """What the layers inside have to tell since the last call."""
+        return [event for take in self._sources for event in take()]
 
     def close(self) -> None:
         """Close the file and the environment."""

@@ -82,6 +82,7 @@ class Recorder:
         path: The run file in use; a later episode has a file of its own.
         journal: What wrappers and policies write through.
         past: What a resumed run did before; None for a run that was not resumed.
+        fronts: Of a resumed run the seats that keep a conversation, by merchant.
         watch: Gets the records of turns that are made before the recording begins.
 
     Raises:
@@ -100,6 +101,7 @@ class Recorder:
     ) -> None:
         self.path = Path(path)
         self.past: Past | None = None
+        self.fronts: dict[int, Any] = {}
         self.watch: Callable[[Record], object] | None = None
         self._stem = self.path
         self._episodes = 0
@@ -189,6 +191,7 @@ class Recorder:
         with self._transaction():
             self._db.execute("DELETE FROM run")
             self._db.execute("DELETE FROM event")
+            self._db.execute("DELETE FROM message")
             insert(self._db, "run", row)
 
     def go_on(self, env: Any, past: Past) -> None:

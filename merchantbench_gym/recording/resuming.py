@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 
 from merchantbench_gym.recording.actions import text_action
+from merchantbench_gym.recording.following import SEAT, Followers, note_missing, policies_by_agent
 from merchantbench_gym.recording.market import Recorded, record_in_place
 from merchantbench_gym.recording.past import Past, past_seat
 from merchantbench_gym.recording.recorder import Recorder
@@ -27,8 +27,6 @@ from merchantbench_gym.recording.stack import build_env, check_hashes, find
 from merchantbench_gym.session import TurnRefused
 
 RECORD_RUN = "merchantbench_gym.wrappers.record_run:RecordRun"
-SEAT = "merchantbench_gym.wrappers.seat:Seat"
-
 Resumed = tuple[Any, Any, Any]
 
 
@@ -59,7 +57,7 @@ def resume(path: Pathish, policy: Any = None) -> Resumed:
         recorder = Recorder(path, connection=connection)
         stack = build_env(run)
         one_seat = isinstance(stack, gymnasium.Env)
-        resumed = (_resume_stack if one_seat else _resume_market)(stack, run, connection, recorder)
+        resumed = (_resume_stack if one_seat else _resume_market)(stack, run, connection, recorder, policy)
         if policy is not None:
             load_policies(resumed[0], policy)
     except sqlite3.DatabaseError as error:
@@ -71,36 +69,51 @@ def resume(path: Pathish, policy: Any = None) -> Resumed:
     return resumed
 
 
-def _resume_stack(stack: Any, run: Row, connection: sqlite3.Connection, recorder: Recorder) -> Resumed:
+def _resume_stack(
+    stack: Any, run: Row, connection: sqlite3.Connection, recorder: Recorder, policy: Any
+) -> Resumed:
     env = find(RECORD_RUN).continued(stack, recorder)
     observation, info = stack.reset(seed=int(run["seed"]))
     bare = stack.unwrapped
     check_hashes(run, bare)
     seat = past_seat(info)
+    agent = str(getattr(bare, "agent", "merchant_0"))
+    followers = Followers(env, policy, {agent: observation}, {agent: info}, recorder)
+    env.keep_messages()
+    events: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
     recorder.watch = records.append
     for turn in turn_rows(connection):
         if turn["own"]:
             records.clear()
-            observation, _, _, _, info = _stepped(stack, text_action(turn["action"]), turn)
+            action = text_action(turn["action"])
+            observation, _, _, _, info = _stepped(stack, action, turn)
             _compare(turn, records)
             seat.take(observation, info, acted=True)
             seat.add(records[-1])
+            followers.acted(agent, action)
+            followers.told(agent, observation, info, seat)
+            env.keep_messages()
+            events = env.take_events()
         else:
             found = resubmit(bare.session, turn, records)
             if found is not None:
                 raise found.mismatch()
             observation, info = stack.get_wrapper_attr("observe")()
     recorder.go_on(bare, Past([seat]))
+    note_missing(recorder, connection, events, 0)
     return env, observation, info
 
 
-def _resume_market(penv: Any, run: Row, connection: sqlite3.Connection, recorder: Recorder) -> Resumed:
+def _resume_market(
+    penv: Any, run: Row, connection: sqlite3.Connection, recorder: Recorder, policies: Any
+) -> Resumed:
     observations, infos = penv.reset(seed=int(run["seed"]))
     check_hashes(run, penv)
     record_in_place(penv, recorder, waiting=True)
     agents = list(penv.possible_agents)
     past = Past([past_seat(infos[agent]) for agent in agents])
+    followers = Followers(penv, policies, observations, infos, recorder)
     _drop_cut_step(connection)
     records: list[dict[str, Any]] = []
     recorder.watch = records.append
@@ -121,8 +134,11 @@ def _resume_market(penv: Any, run: Row, connection: sqlite3.Connection, recorder
         for turn, record in zip(turns, list(records), strict=True):
             _compare(turn, [record])
             past.seats[turn["merchant"]].add(record)
+            followers.acted(agents[turn["merchant"]], actions[agents[turn["merchant"]]])
         for agent, observation in seen.items():
-            past.seats[agents.index(agent)].take(observation, told[agent], acted=agent in actions)
+            seat = past.seats[agents.index(agent)]
+            seat.take(observation, told[agent], acted=agent in actions)
+            followers.told(agent, observation, told[agent], seat)
         observations, infos = {**observations, **seen}, {**infos, **told}
     recorder.go_on(penv, past)
     return penv, observations, infos
@@ -169,13 +185,14 @@ def load_policies(env: Any, policy: Any) -> None:
     bare = env.unwrapped
     names = list(getattr(bare, "possible_agents", ["merchant_0"]))
     recorder: Recorder = getattr(bare, "recorder", None) or env.get_wrapper_attr("recorder")
-    policies = policy if isinstance(policy, Mapping) else {names[0]: policy}
-    for agent, player in policies.items():
+    for agent, player in policies_by_agent(env, policy).items():
         identity, state = recorder.player(names.index(agent))
         for key in ("name", "version"):
             if key in identity and identity[key] != getattr(player, key):
                 raise JournalMismatch(f"policy {key}", identity[key], getattr(player, key))
         seed = int(identity.get("seed", bare.session.world.seed))
-        player.reset(find(SEAT).from_env(env, agent), seed=seed)
+        # A seat that has followed the past keeps its conversation; the policy in it starts like any other.
+        starting = player.policy if hasattr(player, "follow") else player
+        starting.reset(find(SEAT).from_env(env, agent), seed=seed)
         if state is not None:
-            player.load_state_dict(state)
+            starting.load_state_dict(state)

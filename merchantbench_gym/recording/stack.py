@@ -30,13 +30,21 @@ def describe_env(env: Any) -> dict[str, str]:
 
 
 def describe_stack(env: Any) -> list[dict[str, Any]]:
-    """Wrappers of an environment from the inside out, with the arguments they were made with."""
-    layers = []
+    """Wrappers of an environment from the inside out, with the arguments they were made with.
+
+    Providers of tools that were added to the environment itself come first, in the same form.
+    """
+    providers = [
+        {"wrapper": _place(type(provider)), "arguments": provider.arguments}
+        for provider in getattr(env.unwrapped, "providers", ())
+        if hasattr(provider, "arguments") and not getattr(provider, "of_wrapper", False)
+    ]
+    layers: list[dict[str, Any]] = []
     while env is not getattr(env, "unwrapped", env):
         arguments = getattr(env, "_saved_kwargs", None)
         layers.append({"wrapper": _place(type(env)), "arguments": arguments})
         env = env.env
-    return layers[::-1]
+    return providers + layers[::-1]
 
 
 def _place(kind: type) -> str:
@@ -57,15 +65,17 @@ def build_env(run: Row, *, bare: bool = False) -> Any:
 
     Args:
         run: Row of the run table.
-        bare: Leave the wrappers away.
+        bare: Leave the wrappers away, but for the tools they bring.
 
     Raises:
         JournalMismatch: It cannot be built from data alone.
     """
     # A wrapper may change what the environment does, so there is one scenario: that of the episode.
     scenario, arguments = json.loads(run["scenario"]), json.loads(run["arguments"])
-    if run["merchants"] > 1 and (bare or run["env"].startswith(f"{ENVS}marketplace:")):
-        return find(f"{ENVS}marketplace:MarketplaceEnv")(scenario, merchants=run["merchants"])
+    layers = json.loads(run["stack"])
+    if run["env"].startswith(f"{ENVS}marketplace:") or (bare and run["merchants"] > 1):
+        market = find(f"{ENVS}marketplace:MarketplaceEnv")(scenario, merchants=run["merchants"])
+        return _equipped(market, layers)
     if not run["env"].startswith(ENVS):
         hint = "replay, fork and export work on the file; only the stack cannot be built again"
         raise JournalMismatch("env", run["env"], "an environment that can be built from data", hint)
@@ -74,7 +84,21 @@ def build_env(run: Row, *, bare: bool = False) -> Any:
         env: Any = made.unwrapped
     else:
         env = find(run["env"])(scenario, **arguments)
-    return env if bare else _wrapped(env, json.loads(run["stack"]))
+    return _equipped(env, layers) if bare else _wrapped(env, layers)
+
+
+def _equipped(env: Any, layers: list[Mapping[str, Any]]) -> Any:
+    """Do to an environment what wrappers did to the one inside them, and add its own providers."""
+    for layer in layers:
+        try:
+            kind = find(layer["wrapper"])
+        except (ImportError, AttributeError):
+            continue  # not ours: ours are where they say they are
+        if not issubclass(kind, gymnasium.Wrapper):
+            env.unwrapped.add_provider(kind(**layer["arguments"]))
+        elif hasattr(kind, "equip"):
+            kind.equip(env.unwrapped, **layer["arguments"])
+    return env
 
 
 def _wrapped(env: Any, layers: list[Mapping[str, Any]]) -> Any:
@@ -84,7 +108,11 @@ def _wrapped(env: Any, layers: list[Mapping[str, Any]]) -> Any:
         if layer["arguments"] is None:
             hint = "it does not tell its arguments (gymnasium.utils.RecordConstructorArgs)"
             raise JournalMismatch("stack", layer["wrapper"], "a wrapper that can be built again", hint)
-        env = find(layer["wrapper"])(env, **layer["arguments"])
+        kind = find(layer["wrapper"])
+        if issubclass(kind, gymnasium.Wrapper):
+            env = kind(env, **layer["arguments"])
+        else:
+            env.unwrapped.add_provider(kind(**layer["arguments"]))
     return env
 
 
