@@ -26,6 +26,7 @@ _PRESET_IDS = {
     "": "default",
     "Smoke": "smoke",
     "Month": "month",
+    "Lite": "lite",
     "Large": "large",
     "Fees": "fees",
     "Uncoupled": "uncoupled",

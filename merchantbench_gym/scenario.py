@@ -65,7 +65,7 @@ __all__ = [
     "parse_setting",
 ]
 
-PRESETS = ("default", "smoke", "month", "large", "fees", "uncoupled", "market-1")
+PRESETS = ("default", "smoke", "month", "lite", "large", "fees", "uncoupled", "market-1")
 DEV_SEEDS = tuple(range(1, 11))
 EVAL_SEEDS = tuple(range(7_000_001, 7_000_011))
 

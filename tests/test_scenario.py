@@ -464,6 +464,7 @@ def test_presets_differ_from_the_default_only_as_published() -> None:
         "default": {},
         "smoke": {"run": {"horizon_days": 7}},
         "month": {"run": {"horizon_days": 30}},
+        "lite": {"run": {"horizon_days": 60, "activation_period": 48}},
         "large": {"catalog": {"products": 98_843, "suppliers": 36_576}},
         "fees": {"fees": {"enabled": True}},
         "uncoupled": {"trust": {"enabled": False}},
