@@ -150,7 +150,7 @@ class Merchant:
         self.closed_t: int | None = None
         self.final_t: int | None = None
         self._log: History[tuple[int, int, int]] | None = History()
-        self._totals: dict[int, list[Any]] = {}
+        self._totals: dict[int, ProductTotals] = {}
         self._totals_at = 0
         self._columns: OrderColumns | None = None
         self.hashed_orders = (0, hashlib.sha256())  # a cache of the state's fingerprint
@@ -415,24 +415,27 @@ class Merchant:
     def totals(self, products: Iterable[int], t: int) -> list[ProductTotals]:
         """Lifetime results of products up to now, folded from the log as far as it is new."""
         log = self.log(t)
+        rows = self._totals
         for at, number, status in log.since(self._totals_at):
             order = self.orders[number - 1]
-            row = self._totals.setdefault(order.product, [0, 0, 0, 0, 0, None])
+            procured, gross, net, fines, still_open, last = rows.get(order.product, _NO_ORDERS)
             if status == orders.ORDERED:
-                row[0] += 1
-                row[1] += order.sale - order.cost
-                row[4] += 1
-                row[5] = at
+                procured += 1
+                gross += order.sale - order.cost
+                still_open += 1
+                last = at
             elif status == orders.LATE:
-                row[3] += self.ledger.collected_fine(LATE_FINE, number)
+                fines += self.ledger.collected_fine(LATE_FINE, number)
             elif status >= orders.CANCELLED:
-                row[2] += self.profit(order, at)
-                row[4] -= 0 if order.failed else 1
+                net += self.profit(order, at)
+                still_open -= 0 if order.failed else 1
                 if status in FINE_OF_END:
-                    row[3] += self.ledger.collected_fine(FINE_OF_END[status], number)
+                    fines += self.ledger.collected_fine(FINE_OF_END[status], number)
+            else:
+                continue
+            rows[order.product] = ProductTotals(procured, gross, net, fines, still_open, last)
         self._totals_at = len(log)
-        rows = self._totals
-        return [ProductTotals(*rows[p]) if p in rows else _NO_ORDERS for p in products]
+        return [rows.get(product, _NO_ORDERS) for product in products]
 
     def table(self, t: int) -> OrderTable:
         """What the owner sees of all orders after hour t, the merchant's present hour."""

@@ -47,7 +47,7 @@ class Reputation:
         day: Day index n of the last publication, -1 before the first.
     """
 
-    __slots__ = ("day", "e", "listings", "published", "rules", "today", "today_by_product", "w")
+    __slots__ = ("_shown", "day", "e", "listings", "published", "rules", "today", "today_by_product", "w")
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -58,6 +58,8 @@ class Reputation:
         self.today_by_product: dict[int, list[int]] = {}
         self.listings: dict[int, tuple[float, float, int]] = {}
         self.published = self._rate(rules.prior, 0, 0)
+        # Listing ratings asked for since the last publication, which holds until the next one.
+        self._shown: dict[int, float] = {}
 
     def copy(self) -> Reputation:
         """Independent reputation of the same content."""
@@ -67,6 +69,8 @@ class Reputation:
         other.today_by_product = {p: counts.copy() for p, counts in self.today_by_product.items()}
         other.listings = self.listings.copy()
         other.published = self.published
+        # Shared, because publishing starts a new one.
+        other._shown = self._shown
         return other
 
     def _rate(self, rating: float, rated: int, day: int) -> Rating:
@@ -113,6 +117,7 @@ class Reputation:
             e, w = self._sums(counts)
             self.listings[product] = (before[0] + e, before[1] + w, day)
         self.today_by_product = {}
+        self._shown = {}
 
     def _listing_sums(self, product: int, day: int) -> tuple[float, float]:
         found = self.listings.get(product)
@@ -124,13 +129,18 @@ class Reputation:
 
     def listing_ratings(self, products: Iterable[int]) -> list[float]:
         """Published ratings of products of this merchant, each in [1, 5]."""
-        rules, listings, day = self.rules, self.listings, max(self.day, 0)
-        prior, weight = rules.listing_prior, rules.listing_prior_weight
+        shown = self._shown
         ratings = []
         for product in products:
-            if product in listings:
-                e, w = self._listing_sums(product, day)
-                ratings.append(min(max((weight * prior + e) / (weight + w), 1.0), 5.0))
-            else:
-                ratings.append(prior)
+            rating = shown.get(product)
+            if rating is None:
+                rating = shown[product] = self._listing_rating(product)
+            ratings.append(rating)
         return ratings
+
+    def _listing_rating(self, product: int) -> float:
+        prior, weight = self.rules.listing_prior, self.rules.listing_prior_weight
+        if product not in self.listings:
+            return prior
+        e, w = self._listing_sums(product, max(self.day, 0))
+        return min(max((weight * prior + e) / (weight + w), 1.0), 5.0)

@@ -12,6 +12,7 @@ from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, ToolError, echo, money
+from merchantbench_gym.tools.row_texts import RowTexts
 from merchantbench_gym.tools.search import page_of, query_terms, text_index, weight
 from merchantbench_gym.tools.view import FIXED_ORDERS
 
@@ -59,20 +60,29 @@ def product_row(view: MerchantView, product: int) -> dict[str, Any]:
 
 def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> ReadyTable:
     """The compact table of public product rows."""
-    pieces, offers = view.catalog.row_pieces, view.offers()
+    offers = view.offers()
     chosen = np.asarray(products, np.int64)
     live = zip(
-        map(pieces, chosen.tolist()),
         view.stock(chosen).tolist(),
-        (offers.price[chosen] / 100).tolist(),
+        offers.price[chosen].tolist(),
         offers.ship_hours[chosen].tolist(),
         strict=True,
     )
-    rows = [
-        f"{name}{category}{stock},{price!r}{supplier}{ship_hours}{rest}"
-        for (name, category, supplier, rest), stock, price, ship_hours in live
-    ]
-    return ReadyTable(PRODUCT_COLUMNS, rows)
+    return ReadyTable(PRODUCT_COLUMNS, _row_texts(view.catalog).texts(chosen.tolist(), live))
+
+
+def _row_texts(catalog: PublicCatalog) -> RowTexts:
+    """Texts of product rows; one memory per catalog, for suppliers ask the same of every merchant."""
+    kept = catalog.kept.get("row texts")
+    if kept is None:
+
+        def write(product: int, stock: int, price: int, ship_hours: int) -> str:
+            name, category, supplier, rest = catalog.row_pieces(product)
+            return f"{name}{category}{stock},{price / 100!r}{supplier}{ship_hours}{rest}"
+
+        kept = catalog.kept.setdefault("row texts", RowTexts(write))
+    assert isinstance(kept, RowTexts)
+    return kept
 
 
 def unknown_product(product_id: str) -> ToolError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ def half_even(numerators: npt.ArrayLike, divisor: int | IntArray) -> IntArray:
     return quotients
 
 
+@lru_cache(maxsize=8192, typed=True)
 def hundredths(value: float) -> float:
     """A number to two decimals; `rounded` without its price where no tie is near."""
     thousandths = round(value * 1000)

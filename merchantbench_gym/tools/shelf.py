@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -11,17 +12,19 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from merchantbench_gym.market.money import accept_price
-from merchantbench_gym.tools.numbers import half_even, hundredths
+from merchantbench_gym.tools.numbers import hundredths
 from merchantbench_gym.tools.pages import SHELF_PAGE, Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, money
+from merchantbench_gym.tools.row_texts import RowTexts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from merchantbench_gym.market.merchant import ProductTotals
     from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import Context
-    from merchantbench_gym.tools.view import MerchantView
+    from merchantbench_gym.tools.view import MerchantView, PublicCatalog
 
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
@@ -245,11 +248,45 @@ def _detail(ctx: Context, error: str | None) -> str | None:
 # --- queries ------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=32_768)
+def _days(hours: int) -> float:
+    """An age in days to one decimal, half-even."""
+    # Tenths of a day are 10 · hours / 24; on integers a tie is a tie.
+    tenths, rest = divmod(5 * hours, 12)
+    return (tenths + (rest > 6 or (rest == 6 and tenths & 1))) / 10
+
+
 def shown_age(hours: npt.NDArray[np.int64]) -> list[float]:
     """Ages in days to one decimal, half-even."""
-    # Tenths of a day are 10 · hours / 24; on integers a tie is a tie.
-    days: list[float] = (half_even(5 * hours, 12) / 10).tolist()
-    return days
+    return [_days(age) for age in hours.tolist()]
+
+
+class ShelfTexts:
+    """Texts of the rows of a merchant's shelf; only the age of a listing changes in every window."""
+
+    def __init__(self, catalog: PublicCatalog) -> None:
+        """Make an empty memory for the products of a catalog."""
+        self._pieces = catalog.row_pieces
+        self._logistics = catalog.logistics_hours
+        self.offers = RowTexts(self._offer)
+        self.results = RowTexts(_results)
+
+    def _offer(self, product: int, sale: int, price: int, stock: int, ship_hours: int, listed: bool) -> str:
+        """The row up to the age: the product and the supplier's side; prices in cents."""
+        name, category, *_ = self._pieces(product)
+        available = "true" if listed else "false"
+        return (
+            f"{name}{category}{sale / 100!r},{price / 100!r},{stock},{ship_hours},{self._logistics[product]},"
+            f"{available},"
+        )
+
+
+def _results(product: int, sums: ProductTotals, rating: float) -> str:
+    """The row after the age: lifetime results."""
+    return (
+        f",{sums.procured},{sums.gross_profit / 100!r},{sums.net_profit / 100!r},{sums.fines / 100!r},"
+        f"{hundredths(rating)!r}]"
+    )
 
 
 @tool(kind="READ", examples=[{}, {"page": 1, "page_size": 20}])
@@ -271,27 +308,14 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     start, stop = bounds(page, page_size)
     part = slice(start, stop)
     products = shelf.product[part].tolist()
-    columns = zip(
-        map(view.catalog.row_pieces, products),
-        (shelf.sale_price[part] / 100).tolist(),
-        (shelf.price[part] / 100).tolist(),
-        shelf.stock[part].tolist(),
-        shelf.ship_hours[part].tolist(),
-        view.catalog.logistics_hours[shelf.product[part]].tolist(),
-        ("true" if listed else "false" for listed in shelf.listed[part].tolist()),
-        shown_age(shelf.age[part]),
-        view.product_totals(products),
-        map(hundredths, view.listing_ratings(products)),
-        strict=True,
-    )
+    supply = (shelf.sale_price, shelf.price, shelf.stock, shelf.ship_hours, shelf.listed)
+    texts = view.kept("shelf texts", lambda: ShelfTexts(view.catalog))
+    offers = texts.offers.texts(products, zip(*(column[part].tolist() for column in supply), strict=True))
+    lifetime = zip(view.product_totals(products), view.listing_ratings(products), strict=True)
+    results = texts.results.texts(products, lifetime)
     rows = [
-        f"{name}{category}{sale!r},{price!r},{stock},{ship_hours},{logistics},{listed},{age!r},{sums.procured},"
-        f"{sums.gross_profit / 100!r},{sums.net_profit / 100!r},{sums.fines / 100!r},{rating!r}]"
-        for (
-            name,
-            category,
-            *_,
-        ), sale, price, stock, ship_hours, logistics, listed, age, sums, rating in columns
+        f"{offer}{age!r}{result}"
+        for offer, age, result in zip(offers, shown_age(shelf.age[part]), results, strict=True)
     ]
     return {
         **page_fields(page, page_size, len(shelf.product)),
@@ -350,13 +374,13 @@ def review_my_listings(
     order = sorted(range(len(products)), key=key.__getitem__)
     start, stop = bounds(page, page_size)
     shown = order[start:stop]
-    ages = shown_age(shelf.age)
+    ages = shelf.age.tolist()
     ratings = view.listing_ratings([products[place] for place in shown])
     rows = []
     for place, rating in zip(shown, ratings, strict=True):
         product = products[place]
         rows.append(
-            f"{view.catalog.row_pieces(product).name},{ages[place]!r},{idle[place] // 24},"
+            f"{view.catalog.row_pieces(product).name},{_days(ages[place])!r},{idle[place] // 24},"
             f"{procured[product]},{money(fines[product])!r},{totals[place].open_orders},{hundredths(rating)!r}]"
         )
     return {

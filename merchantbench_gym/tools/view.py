@@ -250,7 +250,7 @@ class MerchantView(MarketView):
     shelf.
     """
 
-    __slots__ = ("_asked_events", "_hourly", "_merchant", "_offers", "_world", "catalog")
+    __slots__ = ("_asked_events", "_hourly", "_kept", "_merchant", "_offers", "_world", "catalog")
 
     def __init__(self, world: World, merchant: int) -> None:
         """Bind a view to a merchant of a world."""
@@ -259,6 +259,7 @@ class MerchantView(MarketView):
         # The market patches one set of arrays as the clock runs, so its frozen face is made once.
         self._offers: tuple[object, Offers] | None = None
         self._hourly: tuple[int, dict[Hashable, Any]] = (-1, {})
+        self._kept: dict[str, Any] = {}
         # Every turn of a window asks for the same events.
         self._asked_events: tuple[object, list[SupplierEvent]] | None = None
         self.catalog: PublicCatalog = public_catalog(world.catalog)
@@ -320,6 +321,18 @@ class MerchantView(MarketView):
         if key not in values:
             values[key] = build()
         found: T = values[key]
+        return found
+
+    def kept(self, name: str, build: Callable[[], T]) -> T:
+        """An object kept with the view, whose content must hold whatever becomes of the market.
+
+        Args:
+            name: Its name.
+            build: Makes it at the first call.
+        """
+        if name not in self._kept:
+            self._kept[name] = build()
+        found: T = self._kept[name]
         return found
 
     def stock(self, products: IntArray | Sequence[int]) -> IntArray:

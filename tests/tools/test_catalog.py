@@ -319,6 +319,7 @@ def test_the_largest_pages_fit_the_result_cap(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(PublicCatalog, "facts", long)
     monkeypatch.setattr(desk.view.catalog, "_pieces", {})
+    monkeypatch.setattr(desk.view.catalog, "kept", {})
     for name, arguments in (
         ("search_products", {"page_size": 50}),
         ("query_my_listings", {"page_size": 50}),

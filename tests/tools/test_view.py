@@ -64,6 +64,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "figures",
         "final_hour",
         "group_units",
+        "kept",
         "list_item",
         "listing_ratings",
         "net_assets",
