@@ -282,9 +282,10 @@ class ReActConfig:
         return Masker(self.api_key, *" ".join(secret).split())
 
     @property
-    def context(self) -> dict[str, int]:
-        """Sizes for the management of the context."""
-        return {"context_window": self.context_window, "trigger": self.trigger, "keep": self.keep}
+    def context(self) -> dict[str, Any]:
+        """Settings for the management of the context."""
+        sizes = {"context_window": self.context_window, "trigger": self.trigger, "keep": self.keep}
+        return {**sizes, "mode": "reference"} if self.reference else sizes
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Value and source of each setting as JSON data, without secrets."""

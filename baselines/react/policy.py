@@ -117,7 +117,7 @@ class ReActPolicy(BasePolicy):
         self._forget()
 
     @property
-    def context(self) -> dict[str, int]:
+    def context(self) -> dict[str, Any]:
         """Settings for whoever manages the size of the context."""
         return self.config.context
 

@@ -216,6 +216,12 @@ def test_settings_are_fixed_and_changed_into_new_ones(monkeypatch: pytest.Monkey
 
 def test_reference_keeps_reasoning_unless_told_otherwise() -> None:
     assert ReActConfig(reference=True).reasoning == "all"
+    assert ReActConfig(reference=True, keep=5).context == {
+        "mode": "reference",
+        "context_window": 200_000,
+        "trigger": 160_000,
+        "keep": 5,
+    }
     assert ReActConfig(reference=True, reasoning="off").reasoning == "off"
 
 
