@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from merchantbench_gym.baselines.agent_env import make_agent_env
     from merchantbench_gym.baselines.faulty_client import Fault, FaultyClient
     from merchantbench_gym.baselines.oracle import OraclePolicy
     from merchantbench_gym.baselines.parallel import run_parallel
@@ -46,6 +47,7 @@ _HOMES = {
     "ScriptedPolicy": "merchantbench_gym.baselines.scripted",
     "Seat": "merchantbench_gym.wrappers.seat",
     "SwitchPolicy": "merchantbench_gym.baselines.switch",
+    "make_agent_env": "merchantbench_gym.baselines.agent_env",
     "run_episode": "merchantbench_gym.baselines.runner",
     "run_parallel": "merchantbench_gym.baselines.parallel",
 }
@@ -70,6 +72,7 @@ __all__ = [
     "ScriptedPolicy",
     "Seat",
     "SwitchPolicy",
+    "make_agent_env",
     "run_episode",
     "run_parallel",
 ]

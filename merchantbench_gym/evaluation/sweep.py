@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 
 from merchantbench_gym.baselines import POLICIES, BasePolicy, EpisodeResult, run_episode
+from merchantbench_gym.baselines.agent_env import agent_stack
 from merchantbench_gym.evaluation.groups import ROW_KEYS, Row, differences, table
 from merchantbench_gym.evaluation.record import result_record
 from merchantbench_gym.evaluation.workers import Failure, attempt, spread
@@ -25,8 +26,8 @@ from merchantbench_gym.tools.registry import tool_schema_hash
 ANCHORS = ("passive", "rule_based")
 """Policies that every sweep adds, so that its figures have a scale."""
 
-ENV_IDS = {"raw": "MerchantBench-v0", "flat": "MerchantBenchFlat-v0"}
-"""Environment for what a policy observes."""
+ENV_IDS = {"raw": "MerchantBench-v0", "chat": "MerchantBench-v0", "flat": "MerchantBenchFlat-v0"}
+"""Environment for what a policy observes; for conversations the standard stack comes around it."""
 
 FILE_NAME = re.compile(r"[\w.+@-]+")
 
@@ -259,6 +260,8 @@ def play(run: Run) -> dict[str, Any]:
     env = gymnasium.make(ENV_IDS[run.player.observes], scenario=run.scenario, disable_env_checker=True)
     try:
         policy = run.player.for_env(env)
+        if policy.observes == "chat":
+            env = agent_stack(env, config=getattr(policy, "config", None))
         result = run_episode(env, policy, seed=run.seed, allow_privileged=run.allow_privileged)
     finally:
         env.close()

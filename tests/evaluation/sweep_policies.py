@@ -57,3 +57,14 @@ class Chatting(PassivePolicy):
 
     name = "chatting"
     observes = "chat"
+
+    def act(self, observation: Any, info: Any) -> Any:
+        assert observation["messages"][0]["role"] == "system"
+        return super().act(observation, info)
+
+
+class Smelling(PassivePolicy):
+    """Reads what no environment shows."""
+
+    name = "smelling"
+    observes = "scent"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_policies import Chatting, Interrupting, Killed, Stopping, Unmakeable
+from sweep_policies import Chatting, Interrupting, Killed, Smelling, Stopping, Unmakeable
 
 from merchantbench_gym.baselines import PassivePolicy
 from merchantbench_gym.evaluation import DEV_SEEDS, EVAL_SEEDS, Sweep, evaluate
@@ -51,6 +51,12 @@ def test_records_and_table_are_written(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == ROW_KEYS
     assert (rows[0]["mean"], rows[0]["low"]) == ("3000.0", "")  # unknown is empty
+
+
+def test_policies_of_conversations_get_the_standard_stack() -> None:
+    (record,) = evaluate({"chatting": Chatting}, DAY, [1], bare=True).records
+    assert record["valid"] and record["score"] == 3000.0
+    assert record["harness"] == ["MemoryDoc", "Chat", "ContextTrim"]
 
 
 def test_workers_change_nothing_but_the_time() -> None:
@@ -126,7 +132,7 @@ def test_splits_are_labelled() -> None:
         ({"policies": ["nobody"]}, "unknown policy 'nobody'"),
         ({"policies": []}, "no policy"),
         ({"policies": {"a/b": PassivePolicy}}, "must consist of letters"),
-        ({"policies": {"chatting": Chatting}}, "reads 'chat' observations"),
+        ({"policies": {"smelling": Smelling}}, "reads 'scent' observations"),
         ({"seeds": []}, "no seed"),
         ({"seeds": [1, 2, 1]}, "named twice"),
         ({"workers": 0}, "workers must be at least 1"),
