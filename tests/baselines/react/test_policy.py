@@ -398,6 +398,13 @@ def test_a_cut_to_more_than_there_is_would_change_nothing() -> None:
         assert len(desk.messages(1)) < len(desk.messages(0))
 
 
+def test_what_cannot_be_cut_enough_ends_the_window() -> None:
+    with at_desk([rejected(413)]) as desk:
+        action = desk.act(user("x" * 4000), context_budget=5)
+        assert action["note"]["forced"] == "provider:overflow"
+        assert events(action, "forced_end")[0]["error"] == "ContextBudgetError"
+
+
 # --- withheld results ---
 
 
