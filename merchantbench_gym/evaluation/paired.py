@@ -185,6 +185,10 @@ def _play(file: Path, arm: Arm, policy: Make | None) -> dict[str, Any]:
     env, observation, info = resume(file)
     try:
         player = make(env)
+        if player.observes == "chat" and "messages" not in env.observation_space.spaces:
+            raise ValueError(
+                f"{player.name!r} has no conversation to go on with; record it on make_agent_env()"
+            )
         _hand_over(env, player)
         seed = env.unwrapped.session.world.seed
         start = (observation, info)

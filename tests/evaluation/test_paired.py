@@ -9,15 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import openai
 import pytest
 from arms import Moody, Noting, Without
 
-from merchantbench_gym.baselines import PassivePolicy, RuleBasedPolicy, SwitchPolicy, run_episode
+from merchantbench_gym.baselines import (
+    ModelServer,
+    PassivePolicy,
+    ReActPolicy,
+    Reply,
+    RuleBasedPolicy,
+    SwitchPolicy,
+    run_episode,
+)
+from merchantbench_gym.baselines.react.model_server import ModelRequest
 from merchantbench_gym.envs.marketplace import MarketplaceEnv
 from merchantbench_gym.evaluation import Arm, Paired, interval, paired_experiment
 from merchantbench_gym.evaluation.paired import ROW_KEYS
 from merchantbench_gym.recording import JournalMismatch, attach, replay, resume
-from merchantbench_gym.wrappers import Chat, MemoryDoc, NotesIntervention, RecordRun, Reward, ToolBan
+from merchantbench_gym.wrappers import (
+    Chat,
+    ContextTrim,
+    MemoryDoc,
+    NotesIntervention,
+    RecordRun,
+    Reward,
+    ToolBan,
+)
 
 ENV = "merchantbench_gym:MerchantBenchSmoke-v0"
 AT = 6
@@ -248,3 +266,57 @@ def test_markets_of_several_seats_are_refused(tmp_path: Path) -> None:
     recorder.close()
     with pytest.raises(ValueError, match="one seat"):
         paired_experiment(path, 0, {})
+
+
+# -- with a model --------------------------------------------------------------------------------------
+
+NOTE = "sup_0007 delivers late"
+
+
+def model(request: ModelRequest, number: int) -> Reply:
+    """Writes a note in the first window, reads it in the tenth, and rests in all others."""
+    *_, last = (m for m in request.body["messages"] if not str(m["content"]).startswith("[context]"))
+    if last["role"] == "user" and "| window 1 of" in last["content"]:
+        return Reply(calls=[("write_memory_doc", {"content": NOTE}, "w")])
+    if last["role"] == "user" and "| window 10 of" in last["content"]:
+        return Reply(calls=[("read_memory_doc", {}, "r")])
+    return Reply(text="resting")
+
+
+@pytest.mark.parametrize("reinject", ["after_trim", "each_window"])
+def test_blank_notes_change_only_requests_with_notes(tmp_path: Path, reinject: str) -> None:
+    path = tmp_path / "model.db"
+    arms = {"blank": lambda env: NotesIntervention(env, "blank", windows=(AT, None)), "same": Arm()}
+    with ModelServer(model) as server, openai.OpenAI(base_url=server.url, api_key="k") as client:
+
+        def player(env: Any) -> Any:
+            return ReActPolicy(client, "m")
+
+        record_run(path, player(None), wrap=lambda env: ContextTrim(Chat(MemoryDoc(env)), reinject=reinject))
+        before = len(server.requests)
+        outcome = paired_experiment(path, AT, arms, policy=player)
+        asked = [request.body["messages"] for request in server.requests[before:]]
+    assert [row["difference"] for row in outcome.table] == [0.0, 0.0, 0.0]
+    control, blank, same = (asked[i * len(asked) // 3 : (i + 1) * len(asked) // 3] for i in range(3))
+    assert control == same
+    carrying = [served(messages) != [] for messages in control]
+    assert (carrying[0], carrying[-1]) == (reinject == "each_window", True)
+    for had, with_notes, without in zip(carrying, control, blank, strict=True):
+        assert (with_notes != without) == had
+        assert [m for m in with_notes if not carries(m)] == [m for m in without if not carries(m)]
+        assert not any(NOTE in message["content"] for message in served(without))
+
+
+def carries(message: Any) -> bool:
+    """Whether a message of a request is a place in which notes are served."""
+    return (message["role"] == "tool" and message["name"] == "read_memory_doc") or served([message]) != []
+
+
+def served(messages: list[Any]) -> list[Any]:
+    """Messages in which the note is served; the call that wrote it is the model's own."""
+    return [m for m in messages if m["role"] in ("tool", "user") and NOTE in (m["content"] or "")]
+
+
+def test_policies_of_conversations_need_their_conversation(recorded: tuple[Path, Any]) -> None:
+    with pytest.raises(ValueError, match="no conversation to go on with"):
+        paired_experiment(recorded[0], AT, {}, policy=lambda env: ReActPolicy(object(), "m"))
