@@ -14,7 +14,17 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
 from merchantbench_gym.envs.flat_actions import FORMS, Options, batch_of, options_of
-from merchantbench_gym.envs.flat_view import EMPTY, Features, Ints, Scene, layout_of, look, settled
+from merchantbench_gym.envs.flat_sales import Sales
+from merchantbench_gym.envs.flat_view import (
+    EMPTY,
+    REVIEW_DAYS,
+    Features,
+    Ints,
+    Scene,
+    layout_of,
+    look,
+    settled,
+)
 from merchantbench_gym.envs.frame import Info, Returned, make_info, names_of, reward_of
 from merchantbench_gym.envs.host import RENDER_MODES, SessionEnv, Source
 from merchantbench_gym.market.world import MarketError
@@ -200,6 +210,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         self._action = action
         self._memory = Memory(np.full(slots, EMPTY))
         self._now: Now | None = None
+        self._sales: Sales | None = None
         self.arguments: dict[str, Any] = {
             "action": action,
             "candidates": candidates,
@@ -228,7 +239,8 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         self._check(scenario)
         gymnasium.Env.reset(self, seed=seed)
         self._begin(scenario, int(self.np_random.integers(2**63)) if seed is None else seed)
-        self._memory, self._now = Memory(np.full(self._layout.slots, EMPTY)), None
+        self._memory = Memory(np.full(self._layout.slots, EMPTY))
+        self._now = self._sales = None
         return self.observe()
 
     def step(self, action: Any) -> Step:
@@ -329,11 +341,18 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
                 f"the snapshot has {memory.slots.size} slots, this environment {self._layout.slots}"
             )
         super().restore(rest)
-        self._memory, self._now = memory, None
+        self._memory = memory
+        self._now = self._sales = None
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickling; what is known of the present moment is found anew."""
-        return super().__getstate__() | {"_now": None}
+        return super().__getstate__() | {"_now": None, "_sales": None}
+
+    def clone(self) -> Self:
+        """An independent environment in the same state, with cloned providers, without listeners."""
+        twin = super().clone()
+        twin._sales = None if self._sales is None else self._sales.copy()
+        return twin
 
     # --- parts of the above ---
 
@@ -361,16 +380,25 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         moment = (session.window, session.turns_used(SEAT), session.phase(SEAT))
         if self._now is None or self._now.moment != moment:
             slots, scenario = self._slots(self._memory.slots, ()), episode.scenario
-            scene = look(session.view(SEAT), scenario, session.observe(SEAT), self._layout, slots)
+            scene = look(session.view(SEAT), session.observe(SEAT), self._layout, slots, self._orders)
             options = options_of(scene, scenario, session.denied, moment[2] == "deciding")
             mask = FORMS[self._action].masks(scene, options)
             self._now = Now(moment, scene, options, mask)
         return self._now
 
+    def _orders(self) -> Sales:
+        """Figures of the orders as of now."""
+        episode = self._running()
+        view = episode.session.view(SEAT)
+        if self._sales is None:
+            self._sales = Sales(view, episode.scenario, 24 * REVIEW_DAYS)
+        self._sales.follow(view)
+        return self._sales
+
     def _slots(self, slots: Ints, arrivals: Sequence[int]) -> Ints:
         """Slots as of now."""
         view = self._running().session.view(SEAT)
-        return settled(slots, view.shelf_columns().product, arrivals, view.catalog.size)
+        return settled(slots, view.shelf().product, arrivals, view.catalog.size)
 
     def _action_spaces(self) -> tuple[ToolCalls, ...]:
         return ()

@@ -6,7 +6,7 @@ included. All of it is pure: the same view, packet and slots give the same array
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,10 +17,9 @@ from merchantbench_gym.envs.store import store_features
 from merchantbench_gym.market.shelf import ShelfView
 from merchantbench_gym.spaces import STORE_BOUND, STORE_SIZE
 from merchantbench_gym.tools.numbers import half_even, hundredths
-from merchantbench_gym.tools.shelf import recent_results, shown_age
 
 if TYPE_CHECKING:
-    from merchantbench_gym.scenario import Scenario
+    from merchantbench_gym.envs.flat_sales import Sales
     from merchantbench_gym.tools.view import MerchantView, PublicCatalog
 
 Ints = npt.NDArray[np.int64]
@@ -44,6 +43,9 @@ MAX_SLOTS = 100
 """Most slots: a call takes at most as many items."""
 
 EMPTY = -1
+
+SLOT_ORDER = [5, 6, 7, 0, 8, 1, 9, 10, 11, 12, 2, 3, 4, 13]
+"""Where the features of a slot stand while they are made."""
 
 
 class Layout(NamedTuple):
@@ -131,13 +133,16 @@ def settled(slots: Ints, listed: Ints, arrivals: Sequence[int], size: int) -> In
 
     Args:
         slots: Product in each slot before.
-        listed: Products on the shelf now.
+        listed: Products on the shelf now, ascending.
         arrivals: Products in the order they were listed; others on the shelf follow by index.
         size: Number of products of the catalog.
 
     Returns:
-        Product in each slot now, a fresh array.
+        Product in each slot now; the same array if nothing has changed.
     """
+    kept = slots[slots != EMPTY]
+    if len(kept) == len(listed) and np.array_equal(np.sort(kept), listed):
+        return slots
     missing = np.zeros(size + 1, dtype=bool)  # the last place stands for an empty slot
     missing[listed] = True
     after: Ints = np.where(missing[slots], slots, EMPTY)
@@ -154,16 +159,16 @@ def settled(slots: Ints, listed: Ints, arrivals: Sequence[int], size: int) -> In
 
 
 def look(
-    view: MerchantView, scenario: Scenario, packet: dict[str, Any], layout: Layout, slots: Ints
+    view: MerchantView, packet: dict[str, Any], layout: Layout, slots: Ints, sales: Callable[[], Sales]
 ) -> Scene:
     """Look at the store.
 
     Args:
         view: The merchant's view.
-        scenario: The scenario.
         packet: The structured observation as of now.
         layout: Shape of observations and actions.
         slots: Product in each slot.
+        sales: Figures of the merchant's orders as of now, asked for if anything is listed.
 
     Returns:
         The scene; after the end one of the store figures alone.
@@ -172,23 +177,24 @@ def look(
     features[:STORE_SIZE] = store_features(packet)
     s, k, p = layout.slots, layout.candidates, len(layout.markups)
     risky, idle = np.zeros((2, s), dtype=bool)
-    sale, slot_prices = np.zeros(s, dtype=np.int64), np.zeros((s, p), dtype=np.int64)
-    candidates, candidate_prices = np.full(k, EMPTY), np.zeros((k, p), dtype=np.int64)
-    scene = Scene(features, packet, slots, risky, idle, sale, slot_prices, candidates, candidate_prices)
+    prices, sale = np.zeros((s + k, p), dtype=np.int64), np.zeros(s, dtype=np.int64)
+    candidates = np.full(k, EMPTY)
+    scene = Scene(features, packet, slots, risky, idle, sale, prices[:s], candidates, prices[s:])
     if packet["time"]["state"] not in ("open", "waiting"):
         return scene
     parts = features[STORE_SIZE:]
-    shelf = view.shelf()
     taken = np.flatnonzero(slots != EMPTY)
+    supplier_price = np.zeros(s + k, dtype=np.int64)
     if len(taken):
+        shelf = view.shelf()
         rows = shelf.product.searchsorted(slots[taken])
         shelf = ShelfView._make([column[rows] for column in shelf])
-        idle_days = _fill_slots(parts[: s * SLOT_SIZE].reshape(s, SLOT_SIZE), taken, view, scenario, shelf)
+        idle_days = _fill_slots(parts[: s * SLOT_SIZE].reshape(s, SLOT_SIZE), taken, view, shelf, sales())
         late = shelf.ship_hours > view.promised_ship_hours
         risky[taken] = ~shelf.listed | (shelf.stock == 0) | late
         idle[taken] = idle_days >= REVIEW_DAYS
         sale[taken] = shelf.sale_price
-        slot_prices[taken] = layout.prices(shelf.price)
+        supplier_price[taken] = shelf.price
     balance = packet["cash"]["balance"]
     found = candidates_of(view, packet["time"]["window"] - 1, balance, k)
     if len(found):
@@ -196,48 +202,47 @@ def look(
         rows_of_found = parts[s * SLOT_SIZE :].reshape(k, CANDIDATE_SIZE)[:n]
         _fill_candidates(rows_of_found, view, found, price, balance)
         candidates[:n] = found
-        candidate_prices[:n] = layout.prices(price)
+        supplier_price[s : s + n] = price
+    prices[:] = layout.prices(supplier_price)
     np.maximum(parts, -STORE_BOUND, out=parts)
     np.minimum(parts, STORE_BOUND, out=parts)
     return scene
 
 
-def _fill_slots(out: Features, taken: Ints, view: MerchantView, scenario: Scenario, shelf: ShelfView) -> Ints:
+def _fill_slots(out: Features, taken: Ints, view: MerchantView, shelf: ShelfView, sales: Sales) -> Ints:
     """Write the features of the occupied slots; returns their days without sales.
 
     Args:
         out: Features of all slots, shape (S, 14).
         taken: Occupied slots, shape (n,).
         view: The merchant's view.
-        scenario: The scenario.
         shelf: Their listings in the same order.
+        sales: Figures of the merchant's orders.
     """
-    known, promise = static_features(view.catalog), view.promised_ship_hours
-    products = shelf.product.tolist()
-    totals = view.product_totals(products)
-    procured, fines = recent_results(view, scenario, 24 * REVIEW_DAYS)
-    since = np.array(
-        [-1 if row.last_procured_t is None else row.last_procured_t for row in totals], dtype=np.int64
-    )
-    idle_days: Ints = (view.now - np.maximum(shelf.listed_t, since)) // 24
+    known, promise, product = static_features(view.catalog), view.promised_ship_hours, shelf.product
+    procured, fines, still_open, last = sales.figures[:, product]
+    idle_days: Ints = (view.now - np.maximum(shelf.listed_t, last)) // 24
     price = shelf.price / 100
     columns = np.empty((SLOT_SIZE, len(taken)))
-    columns[0] = 1.0
-    columns[1] = known.category[shelf.product]
-    columns[2] = np.log(shelf.sale_price / 100 / price)
-    columns[3] = price
-    columns[4] = shelf.listed
-    columns[5] = shelf.stock
-    columns[6] = (shelf.ship_hours - promise) / promise
-    columns[7] = known.logistics[shelf.product]
-    columns[8] = shown_ages(shelf.age) / 30
-    columns[9] = idle_days / 7
-    columns[10] = [procured[product] for product in products]
-    columns[11] = [fines[product] / 100 for product in products]
-    columns[12] = [row.open_orders for row in totals]
-    columns[13] = (shown_ratings(view.listing_ratings(products)) - 3) / 2
-    _squeeze(columns, [3, 5, 10, 11, 12])
-    out[taken] = columns.T
+    # Amounts and counts come first, because they share a scale.
+    columns[0] = price
+    columns[1] = shelf.stock
+    columns[2] = procured
+    columns[3] = fines / 100
+    columns[4] = still_open
+    squeezed = columns[:5]
+    np.log1p(squeezed, out=squeezed)
+    squeezed /= 8
+    columns[5] = 1.0
+    columns[6] = known.category[product]
+    columns[7] = np.log(shelf.sale_price / 100 / price)
+    columns[8] = shelf.listed
+    columns[9] = (shelf.ship_hours - promise) / promise
+    columns[10] = known.logistics[product]
+    columns[11] = shown_ages(shelf.age) / 30
+    columns[12] = idle_days / 7
+    columns[13] = (shown_ratings(view.listing_ratings(product.tolist())) - 3) / 2
+    out[taken] = columns[SLOT_ORDER].T
     return idle_days
 
 
@@ -258,29 +263,33 @@ def _fill_candidates(out: Features, view: MerchantView, found: Ints, cents: Ints
     columns[1] = known.category[found]
     columns[2] = price
     columns[3] = view.stock(found)
+    squeezed = columns[2:4]
+    np.log1p(squeezed, out=squeezed)
+    squeezed /= 8
     columns[4] = (view.offers().ship_hours[found] - promise) / promise
     columns[5] = known.logistics[found]
     columns[6] = known.historical_rating[found]
     columns[7] = known.shop_rating[found]
     columns[8] = known.supplier_age[found]
     columns[9] = price / max(balance, 1.0)
-    _squeeze(columns, [2, 3])
     out[:] = columns.T
 
 
-def _squeeze(columns: Floats, rows: list[int]) -> None:
-    """Replace x by ln(1 + x) / 8 in some rows of non-negative figures."""
-    columns[rows] = np.log1p(columns[rows]) / 8
-
-
 def shown_ages(hours: Ints) -> Floats:
-    """Ages in days as tools show them."""
-    return np.array(shown_age(hours))
+    """Ages in days as tools show them: to one decimal, half-even."""
+    # Tenths of a day are 10 · hours / 24; on integers a tie is a tie.
+    ages: Floats = half_even(5 * hours, 12) / 10
+    return ages
 
 
 def shown_ratings(ratings: Sequence[float]) -> Floats:
-    """Ratings as tools show them."""
-    return np.array([hundredths(rating) for rating in ratings])
+    """Ratings as tools show them: to two decimals, half-even on their decimal form."""
+    exact = np.array(ratings)
+    units = exact * 100
+    shown: Floats = np.rint(units) / 100
+    for place in np.flatnonzero(np.abs(units % 1 - 0.5) < 1e-6).tolist():
+        shown[place] = hundredths(ratings[place])  # near a tie the decimal form decides
+    return shown
 
 
 # --- candidates -----------------------------------------------------------------------------------------
@@ -309,7 +318,8 @@ def candidates_of(view: MerchantView, window: int, balance: float, count: int) -
     pool = _pool(view, orders[category], balance, listed)
     chosen = pool
     if len(pool):
-        chosen = np.roll(pool, -(turn * count % len(pool)))[:count]
+        first = turn * count % len(pool)
+        chosen = np.concatenate((pool[first:], pool[:first]))[:count]
     parts, missing = [chosen], count - len(chosen)
     for further in range(1, len(orders)):
         if not missing:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.market.merchant import ProductTotals
     from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import Context
-    from merchantbench_gym.tools.view import MerchantView, PublicCatalog
+    from merchantbench_gym.tools.view import PublicCatalog
 
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
@@ -357,7 +357,7 @@ def review_my_listings(
     view = ctx.view
     shelf = view.shelf()
     products = shelf.product.tolist()
-    procured, fines = recent_results(view, ctx.scenario, 24 * window_days)
+    procured, fines = _recent(ctx, 24 * window_days)
     totals = view.product_totals(products)
     idle = [
         view.now - max(listed_t, listed_t if sums.last_procured_t is None else sums.last_procured_t)
@@ -391,21 +391,14 @@ def review_my_listings(
     }
 
 
-def recent_results(view: MerchantView, scenario: Scenario, hours: int) -> tuple[Counter[int], Counter[int]]:
-    """Results of the last hours by product.
+def fine_of_status(scenario: Scenario) -> dict[str, int]:
+    """Fines in cents by the status in which an order incurs them.
 
-    Args:
-        view: The merchant's view.
-        scenario: The scenario.
-        hours: How many hours, the current one included.
-
-    Returns:
-        Number of procured orders, and fines collected in cents.
+    A fine that cannot be collected in full closes the shop, so in an open one the nominal fines are the
+    collected ones.
     """
     fines = scenario.fines
-    # A fine that cannot be collected in full closes the shop, so in an open one the nominal fines are the
-    # collected ones.
-    fine_of = {
+    nominal = {
         "late": fines.late,
         "cancelled": fines.cancel,
         "stockout": fines.stockout,
@@ -414,11 +407,17 @@ def recent_results(view: MerchantView, scenario: Scenario, hours: int) -> tuple[
         "settled_only_refund": fines.only_refund,
         "settled_bad_review": fines.bad_review,
     }
+    return {status: cents for status, cents in nominal.items() if cents}
+
+
+def _recent(ctx: Context, hours: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Procured orders and fines collected, in cents, of the last hours by product."""
+    view, fine_of = ctx.view, fine_of_status(ctx.scenario)
     procured: Counter[int] = Counter()
     fined: Counter[int] = Counter()
     for _, number, status in view.transitions(view.now - hours, view.now):
         if status == "ordered":
             procured[view.order_product(number)] += 1
-        elif fine_of.get(status):
+        elif status in fine_of:
             fined[view.order_product(number)] += fine_of[status]
     return procured, fined

@@ -394,7 +394,7 @@ def test_slots_are_stable(data: st.DataObject) -> None:
         for product in [*new[:known], *sorted(new[known:])]:
             expected[expected.index(EMPTY)] = product
         shelf = (shelf - off) | set(new)
-        listed = np.array(data.draw(st.permutations(sorted(shelf))), dtype=np.int64)
+        listed = np.array(sorted(shelf), dtype=np.int64)
         before = slots.tolist()
         after = settled(slots, listed, [*new[:known], *off], size)
         assert slots.tolist() == before

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from merchantbench_gym.envs.flat_sales import Sales
 from merchantbench_gym.envs.flat_view import EMPTY, Scene, layout_of, look, settled
 from merchantbench_gym.market import orders as market_orders
 from merchantbench_gym.market.calendar import day_of
@@ -29,7 +30,7 @@ def seen(desk: Desk) -> Scene:
     """What the numeric view shows; products stand in slots in their order."""
     listed = desk.view.shelf().product
     slots = settled(np.full(50, EMPTY), listed, (), desk.view.catalog.size)
-    return look(desk.view, desk.scenario, desk.packet(), LAYOUT, slots)
+    return look(desk.view, desk.packet(), LAYOUT, slots, lambda: Sales(desk.view, desk.scenario, 168))
 
 
 def same(one: Desk, other: Desk) -> bool:
