@@ -40,7 +40,9 @@ class EpisodeResult:
         policy: ``name``, ``version``, ``privileged``.
         harness: Names of the wrappers, innermost first.
         interventions: Labels of interventions in the stack, innermost first.
+        label: Word for the run, that of its file if it is recorded.
         reason: Why the run ended early; "" if it reached its end.
+        message: What a policy said that stopped or failed.
         end_reason: ``horizon`` or ``shop_closed``; "" if the run did not reach its end.
         horizon_hours, window_hours: The frame of the run.
         windows_offered: Windows opened for this seat.
@@ -82,6 +84,7 @@ class EpisodeResult:
     package_version: str = field(default_factory=lambda: merchantbench_gym.__version__)
     interventions: tuple[str, ...] = ()
     label: str = ""
+    message: str = ""
 
     @property
     def ledger_holds(self) -> bool:
@@ -136,7 +139,7 @@ def run_episode(
     agent, merchant = getattr(bare, "agent", "merchant_0"), getattr(bare, "merchant", 0)
     policy = seated(policy, env, env.observation_space, merchant, resumed=start is not None)
     run = SeatRun(policy, limits, start_counting(bare, getattr(bare, "merchants", 1)), agent, merchant)
-    recorder, reason = recorder_of(env), ""
+    recorder, reason, message = recorder_of(env), "", ""
     try:
         if start is None:
             run.begin(*env.reset(seed=seed, options=options))
@@ -160,16 +163,16 @@ def run_episode(
     except KeyboardInterrupt:
         reason = "interrupted"
     except PolicyStop as stop:
-        reason = f"policy_stopped:{stop.code}"
+        reason, message = f"policy_stopped:{stop.code}", str(stop)
     except PolicyError as error:
         if on_error == "raise":
             raise error.cause from None
-        reason = f"policy_error:{type(error.cause).__name__}"
+        reason, message = f"policy_error:{type(error.cause).__name__}", str(error.cause)
     finally:
         policy.close()
     if recorder is not None and reason:
         recorder.stop(reason)
-    return run.result(env, reason, seed)
+    return run.result(env, reason, seed, message)
 
 
 def recorder_of(env: Any) -> Any:
@@ -228,6 +231,7 @@ class SeatRun:
         self.tap = tap
         self.agent = agent
         self.merchant = merchant
+        self.label = ""
         self.turns = 0
         self.info: Mapping[str, Any] | None = None
         self.initial: int | None = None
@@ -254,6 +258,7 @@ class SeatRun:
         if recorder is None:
             return
         recorder.played_by(self.policy, seed=policy_seed, merchant=self.merchant)
+        self.label = recorder.label
         if recorder.past is not None:
             past = recorder.past.seats[self.merchant]
             self.initial = past.initial
@@ -320,13 +325,14 @@ class SeatRun:
         name = next((name for name in LIMITS if reached[name] >= self.limits.get(name, float("inf"))), "")
         return name and f"budget:{name}"
 
-    def result(self, env: Any, reason: str, seed: int | None) -> EpisodeResult:
+    def result(self, env: Any, reason: str, seed: int | None, message: str = "") -> EpisodeResult:
         """What the seat reached.
 
         Args:
             env: The environment it was played on.
             reason: Why the run ended early, "" if it reached its end.
             seed: Seed of the market.
+            message: What a policy said that stopped or failed.
         """
         wall_s = time.perf_counter() - self.started
         tally = self.tap.finish(self.merchant)
@@ -344,6 +350,7 @@ class SeatRun:
             policy=_identity(self.policy),
             harness=_stack(env),
             reason=reason,
+            message=message,
             end_reason=info["end_reason"] if info is not None else "",
             horizon_hours=scenario.run.horizon_days * 24,
             window_hours=scenario.run.activation_period,
@@ -360,6 +367,7 @@ class SeatRun:
             report=self.policy.report(),
             wall_s=wall_s,
             interventions=_interventions(env),
+            label=self.label,
         )
 
 

@@ -80,6 +80,7 @@ class Recorder:
 
     Attributes:
         path: The run file in use; a later episode has a file of its own.
+        label: The word for the run.
         journal: What wrappers and policies write through.
         past: What a resumed run did before; None for a run that was not resumed.
         fronts: Of a resumed run the seats that keep a conversation, by merchant.
@@ -105,7 +106,7 @@ class Recorder:
         self.watch: Callable[[Record], object] | None = None
         self._stem = self.path
         self._episodes = 0
-        self._label = label
+        self.label = label
         self._identity: dict[str, Any] = {}
         self._players: dict[int, Any] = {}
         self._env: Any = None
@@ -182,7 +183,7 @@ class Recorder:
             "options": dumps_or_text(dict(options or {})),
             "stack": dumps_or_text(describe_stack(outer)),
             "policy": dumps(self._identity),
-            "label": self._label,
+            "label": self.label,
             "status": "running",
             "reason": "",
             "started": _now(),
@@ -217,7 +218,7 @@ class Recorder:
             if turn["closed_by"] and turn["reward"] is None:
                 self._unpaid[turn["merchant"]] = (turn["seq"], turn["net_assets"])
         run = rows(self._db, "SELECT policy, label FROM run")[0]
-        self._identity, self._label = json.loads(run["policy"]), run["label"]
+        self._identity, self.label = json.loads(run["policy"]), run["label"]
         self._db.execute("UPDATE run SET status = 'running', reason = '', ended = NULL")
         self._settle(session)
 

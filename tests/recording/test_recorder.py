@@ -17,6 +17,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from merchantbench_gym.baselines import PolicyStop, ScriptedPolicy, run_episode
+from merchantbench_gym.recording import resume
 from merchantbench_gym.recording.journal import Journal
 from merchantbench_gym.recording.schema import TABLES, read_run, rows
 from merchantbench_gym.wrappers import RecordRun, Reward, Seat
@@ -66,6 +67,18 @@ def test_tables_hold_the_run(tmp_path: Path, recorded: Callable[..., Any]) -> No
     ]
     states = [json.loads(turn["note"])["state"]["turn"] for turn in turns]
     assert states == list(range(1, len(turns) + 1))
+
+
+def test_the_label_of_a_run_stands_in_its_file_and_its_result(tmp_path: Path) -> None:
+    env = RecordRun(make(), tmp_path / "a.run", label="try 7")
+    assert run_episode(env, policy(), seed=3, limits={"windows": 2}).label == "try 7"
+    env.close()
+    player = policy()
+    env, observation, info = resume(tmp_path / "a.run", player)
+    assert run_episode(env, player, seed=3, start=(observation, info)).label == "try 7"
+    env.close()
+    assert table(tmp_path / "a.run", "run")[0]["label"] == "try 7"
+    assert run_episode(make(), policy(), seed=3).label == ""
 
 
 def test_counts_of_call_rows_are_executions(tmp_path: Path, recorded: Callable[..., Any]) -> None:
