@@ -309,7 +309,9 @@ def test_blank_notes_change_only_requests_with_notes(tmp_path: Path, reinject: s
 
 def carries(message: Any) -> bool:
     """Whether a message of a request is a place in which notes are served."""
-    return (message["role"] == "tool" and message["name"] == "read_memory_doc") or served([message]) != []
+    if message["role"] == "tool":
+        return bool(message["name"] == "read_memory_doc")
+    return str(message["content"]).startswith("[context]")
 
 
 def served(messages: list[Any]) -> list[Any]:
