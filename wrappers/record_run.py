@@ -73,6 +73,7 @@ class RecordRun(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             if hasattr(type(layer), "take_events"):
                 self._sources.append(layer.take_events)
             layer = layer.env
+        self._sources.reverse()
         self._converses = self.env.has_wrapper_attr("transcript")
 
     @property

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from merchantbench_gym.recording.journal import dumps
 from merchantbench_gym.recording.past import PastSeat
 from merchantbench_gym.recording.recorder import Recorder
 from merchantbench_gym.recording.schema import rows
@@ -78,9 +78,16 @@ class Followers:
             self._fronts[agent].follow(self._waiting.pop(agent), whole, info)
 
 
-def note_missing(recorder: Recorder, connection: Any, events: list[dict[str, Any]], merchant: int) -> None:
-    """Note events of the last turn of a run that are not in its file yet: they belong to the next turn."""
-    query = "SELECT 1 FROM event WHERE merchant = ? AND kind = ? AND body = ?"
-    for event in events:
-        if not rows(connection, query, (merchant, event["kind"], dumps(event))):
-            recorder.journal.event(event["kind"], event, merchant=merchant)
+def note_missing(recorder: Recorder, connection: Any, events: Mapping[tuple[str, str], int]) -> None:
+    """Note events that are not in the file yet: those of the last turn are written with the next one.
+
+    Args:
+        recorder: Writes them.
+        connection: The open file.
+        events: How often each event, named by kind and text of its body, has happened.
+    """
+    for (kind, body), times in events.items():
+        query = "SELECT COUNT(*) AS known FROM event WHERE merchant = 0 AND kind = ? AND body = ?"
+        known = rows(connection, query, (kind, body))[0]["known"]
+        for _ in range(times - known):
+            recorder.journal.event(kind, json.loads(body))

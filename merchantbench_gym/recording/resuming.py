@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections import Counter
 from typing import Any
 
 import gymnasium
 
 from merchantbench_gym.recording.actions import text_action
 from merchantbench_gym.recording.following import SEAT, Followers, note_missing, policies_by_agent
+from merchantbench_gym.recording.journal import dumps
 from merchantbench_gym.recording.market import Recorded, record_in_place
 from merchantbench_gym.recording.past import Past, past_seat
 from merchantbench_gym.recording.recorder import Recorder
@@ -80,7 +82,7 @@ def _resume_stack(
     agent = str(getattr(bare, "agent", "merchant_0"))
     followers = Followers(env, policy, {agent: observation}, {agent: info}, recorder)
     env.keep_messages()
-    events: list[dict[str, Any]] = []
+    events: Counter[tuple[str, str]] = Counter()
     records: list[dict[str, Any]] = []
     recorder.watch = records.append
     for turn in turn_rows(connection):
@@ -94,14 +96,14 @@ def _resume_stack(
             followers.acted(agent, action)
             followers.told(agent, observation, info, seat)
             env.keep_messages()
-            events = env.take_events()
+            events.update((event["kind"], dumps(event)) for event in env.take_events())
         else:
             found = resubmit(bare.session, turn, records)
             if found is not None:
                 raise found.mismatch()
             observation, info = stack.get_wrapper_attr("observe")()
     recorder.go_on(bare, Past([seat]))
-    note_missing(recorder, connection, events, 0)
+    note_missing(recorder, connection, events)
     return env, observation, info
 
 
