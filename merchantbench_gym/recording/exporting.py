@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from merchantbench_gym.recording.actions import as_message, text_action
+from merchantbench_gym.recording.actions import as_message, recorded_batch
 from merchantbench_gym.recording.rerun import fresh_session, resubmit, turn_rows
 from merchantbench_gym.recording.schema import Pathish, Row, read_run, rows
 from merchantbench_gym.session import Session
 from merchantbench_gym.tools.brief import brief
-from merchantbench_gym.tools.calls import normalise
 
 FORMS: Final = ("jsonl", "csv")
 COLUMNS: Final = (
@@ -29,8 +28,8 @@ def export(path: Pathish, form: str, out: Pathish | None = None) -> Path:
     Args:
         path: The run file; it is not changed.
         form: ``"jsonl"``: one line per window of a merchant with its conversation in the form of OpenAI's
-            chat messages; the run is executed again for the observations. ``"csv"``: one row per call, and
-            one for a turn without calls; amounts in cents.
+            chat messages, and the schemas of the tools it had; the run is executed again for the
+            observations. ``"csv"``: one row per call, and one for a turn without calls; amounts in cents.
         out: File to write; None is the run file with the ending of the form.
 
     Returns:
@@ -79,7 +78,8 @@ def _conversations(session: Session, turns: Iterator[Row]) -> Iterator[dict[str,
             if merchant in talks:
                 yield talks[merchant]
             user = {"role": "user", "content": session.text(merchant)}
-            talks[merchant] = {"merchant": merchant, "window": window, "messages": [system, user]}
+            talk = {"merchant": merchant, "window": window, "messages": [system, user]}
+            talks[merchant] = {**talk, "tools": session.schemas(merchant)}
         talks[merchant]["messages"] += _messages(turn)
         found = resubmit(session, turn, records)
         if found is not None:
@@ -89,7 +89,7 @@ def _conversations(session: Session, turns: Iterator[Row]) -> Iterator[dict[str,
 
 def _messages(turn: Row) -> Iterator[dict[str, Any]]:
     """A turn as an assistant message and one tool message per result."""
-    batch = normalise(text_action(turn["action"]))
+    batch = recorded_batch(turn)
     message = as_message(batch)
     readable = bool(batch.calls)
     if not readable:

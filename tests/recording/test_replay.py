@@ -15,7 +15,7 @@ import pytest
 
 from merchantbench_gym.baselines import POLICIES, run_episode
 from merchantbench_gym.recording import JournalMismatch, export, fork, replay, resume, salvage
-from merchantbench_gym.wrappers import RecordRun
+from merchantbench_gym.wrappers import RecordRun, ToolBan
 from tests.recording_kit import SCRIPT, make, policy
 
 
@@ -154,6 +154,7 @@ def test_conversations(run: Path) -> None:
     assert path == run.with_suffix(".jsonl")
     env = make()
     observation, _ = env.reset(seed=1)
+    assert all(talk["tools"] == env.unwrapped.session.schemas(0) for talk in talks)
     first = talks[0]["messages"]
     assert first[0] == {"role": "system", "content": env.unwrapped.system_prompt}
     assert first[1] == {"role": "user", "content": observation["text"]}
@@ -166,6 +167,15 @@ def test_conversations(run: Path) -> None:
     asked = [call["id"] for m in first if m["role"] == "assistant" for call in m.get("tool_calls", ())]
     assert asked == [message["tool_call_id"] for message in first if message["role"] == "tool"]
     path.unlink()
+
+
+def test_conversations_name_the_tools_of_their_window(tmp_path: Path) -> None:
+    env = RecordRun(ToolBan(make(), ["query_balance"], windows=(1, 3)), tmp_path / "a.run")
+    run_episode(env, policy(), seed=1)
+    env.close()
+    lines = export(tmp_path / "a.run", "jsonl").read_text("utf-8").splitlines()
+    granted = [{tool["function"]["name"] for tool in json.loads(line)["tools"]} for line in lines]
+    assert ["query_balance" in names for names in granted[:4]] == [True, False, False, True]
 
 
 def test_table_of_calls(run: Path, tmp_path: Path) -> None:
