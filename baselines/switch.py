@@ -38,6 +38,13 @@ class SwitchPolicy(BasePolicy):
         self.observes = first.observes
         self.privileged = first.privileged or second.privileged
 
+    @property
+    def context(self) -> dict[str, Any]:
+        """Settings of the context that fit both: of two sizes the smaller, of other settings the first's."""
+        first, second = (dict(getattr(policy, "context", None) or {}) for policy in (self.first, self.second))
+        sizes = {key: min(first[key], second[key]) for key in first if isinstance(second.get(key), int)}
+        return {**second, **first, **sizes}
+
     def reset(self, seat: Seat, *, seed: int | None = None) -> None:
         """Start an episode with both."""
         super().reset(seat, seed=seed)

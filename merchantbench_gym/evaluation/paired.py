@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from merchantbench_gym.baselines import POLICIES, Policy, run_episode
+from merchantbench_gym.baselines.runner import observations_of
 from merchantbench_gym.evaluation.intervals import interval
 from merchantbench_gym.evaluation.record import result_record
 from merchantbench_gym.recording import fork, resume
 from merchantbench_gym.recording.resuming import load_policies
 from merchantbench_gym.recording.schema import Pathish, Row, open_run, read_run, rows
 from merchantbench_gym.recording.stack import build_env, describe_stack
+from merchantbench_gym.wrappers.chat_seat import ChatSeat
 from merchantbench_gym.wrappers.order import RANKS
 from merchantbench_gym.wrappers.seat import Seat
 
@@ -185,7 +187,8 @@ def _play(file: Path, arm: Arm, policy: Make | None) -> dict[str, Any]:
     env, observation, info = resume(file)
     try:
         player = make(env)
-        if player.observes == "chat" and "messages" not in env.observation_space.spaces:
+        alone = player.observes == "chat" and observations_of(env.observation_space) != "chat"
+        if alone or isinstance(player, ChatSeat):
             raise ValueError(
                 f"{player.name!r} has no conversation to go on with; record it on make_agent_env()"
             )

@@ -137,6 +137,20 @@ def test_reports_are_added_up() -> None:
     assert SwitchPolicy(PassivePolicy(), Counting("b", second), 1).report() == second
 
 
+def test_the_context_fits_both() -> None:
+    def policy(**context: Any) -> Any:
+        made = Counting("c")
+        if context:
+            made.context = context  # type: ignore[attr-defined]
+        return made
+
+    small, large = {"context_window": 8_000, "keep": 900}, {"context_window": 9_000, "keep": 800}
+    both = SwitchPolicy(policy(**small, mode="reference"), policy(**large), 1)
+    assert both.context == {"context_window": 8_000, "keep": 800, "mode": "reference"}
+    assert SwitchPolicy(policy(), policy(**large), 1).context == large
+    assert SwitchPolicy(policy(), policy(), 1).context == {}
+
+
 def test_hidden_state_seen_by_one_is_seen_by_both() -> None:
     seer = Counting("seer")
     seer.privileged = True

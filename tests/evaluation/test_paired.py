@@ -36,6 +36,7 @@ from merchantbench_gym.wrappers import (
     Reward,
     ToolBan,
 )
+from merchantbench_gym.wrappers.chat_seat import ChatSeat
 
 ENV = "merchantbench_gym:MerchantBenchSmoke-v0"
 AT = 6
@@ -320,5 +321,8 @@ def served(messages: list[Any]) -> list[Any]:
 
 
 def test_policies_of_conversations_need_their_conversation(recorded: tuple[Path, Any]) -> None:
-    with pytest.raises(ValueError, match="no conversation to go on with"):
-        paired_experiment(recorded[0], AT, {}, policy=lambda env: ReActPolicy(object(), "m"))
+    for seat in (lambda policy: policy, ChatSeat):
+        with pytest.raises(ValueError, match="no conversation to go on with"):
+            paired_experiment(
+                recorded[0], AT, {}, policy=lambda env, seat=seat: seat(ReActPolicy(object(), "m"))
+            )
