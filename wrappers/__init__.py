@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from merchantbench_gym.wrappers.reward import Reward
     from merchantbench_gym.wrappers.seat import Seat
     from merchantbench_gym.wrappers.seed_guard import SeedGuard
+    from merchantbench_gym.wrappers.trimming import ContextBudgetError, trim_blocks
 
 _HOMES = {
     "Chat": "chat",
     "ChatSeat": "chat_seat",
+    "ContextBudgetError": "trimming",
     "ContextTrim": "context_trim",
     "FaultInjection": "fault_injection",
     "FocalSeat": "focal_seat",
@@ -39,11 +41,13 @@ _HOMES = {
     "Seat": "seat",
     "SeedGuard": "seed_guard",
     "ToolBan": "interventions",
+    "trim_blocks": "trimming",
 }
 
 __all__ = [
     "Chat",
     "ChatSeat",
+    "ContextBudgetError",
     "ContextTrim",
     "FaultInjection",
     "FocalSeat",
@@ -57,6 +61,7 @@ __all__ = [
     "Seat",
     "SeedGuard",
     "ToolBan",
+    "trim_blocks",
 ]
 
 
