@@ -239,7 +239,7 @@ def count_orders(world: World) -> int:
 
 def clone_microseconds(env: Any) -> float:
     """Median time of a clone of an environment in mid-year."""
-    _play_half(env)
+    play_half(env)
     times = []
     for _ in range(300):
         started = perf_counter()
@@ -248,7 +248,8 @@ def clone_microseconds(env: Any) -> float:
     return statistics.median(times) * 1e6
 
 
-def _play_half(env: Any) -> None:
+def play_half(env: Any) -> None:
+    """Play the first half of a run with the rule-based policy."""
     windows = env.unwrapped.scenario.run.horizon_days * 12 // env.unwrapped.scenario.run.activation_period
     run_episode(env, RuleBasedPolicy(), seed=SEED, limits={"windows": windows})
 
