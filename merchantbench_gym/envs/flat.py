@@ -398,7 +398,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
     def _slots(self, slots: Ints, arrivals: Sequence[int]) -> Ints:
         """Slots as of now."""
         view = self._running().session.view(SEAT)
-        return settled(slots, view.shelf().product, arrivals, view.catalog.size)
+        return settled(slots, view.shelf_columns().product, arrivals, view.catalog.size)
 
     def _action_spaces(self) -> tuple[ToolCalls, ...]:
         return ()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from merchantbench_gym.envs.store import store_features
 from merchantbench_gym.market.shelf import ShelfView
 from merchantbench_gym.spaces import STORE_BOUND, STORE_SIZE
-from merchantbench_gym.tools.numbers import half_even, hundredths
+from merchantbench_gym.tools.numbers import hundredths
 
 if TYPE_CHECKING:
     from merchantbench_gym.envs.flat_sales import Sales
@@ -70,7 +70,10 @@ class Layout(NamedTuple):
 
     def prices(self, supplier_prices: Ints) -> Ints:
         """Sale prices in cents of every product at every markup, half-even; shape (n, P)."""
-        return half_even(supplier_prices[:, None] * self.markups, self.divisors)
+        # A quotient that is a tie is a float, and up to a price of 10⁸ no other rounds to one.
+        exact = supplier_prices[:, None] * self.markups / self.divisors
+        prices: Ints = np.rint(exact).astype(np.int64)
+        return prices
 
 
 class Scene(NamedTuple):
@@ -133,7 +136,7 @@ def settled(slots: Ints, listed: Ints, arrivals: Sequence[int], size: int) -> In
 
     Args:
         slots: Product in each slot before.
-        listed: Products on the shelf now, ascending.
+        listed: Products on the shelf now, in any order.
         arrivals: Products in the order they were listed; others on the shelf follow by index.
         size: Number of products of the catalog.
 
@@ -141,7 +144,7 @@ def settled(slots: Ints, listed: Ints, arrivals: Sequence[int], size: int) -> In
         Product in each slot now; the same array if nothing has changed.
     """
     kept = slots[slots != EMPTY]
-    if len(kept) == len(listed) and np.array_equal(np.sort(kept), listed):
+    if len(kept) == len(listed) and not (np.sort(kept) != np.sort(listed)).any():
         return slots
     missing = np.zeros(size + 1, dtype=bool)  # the last place stands for an empty slot
     missing[listed] = True
@@ -277,8 +280,8 @@ def _fill_candidates(out: Features, view: MerchantView, found: Ints, cents: Ints
 
 def shown_ages(hours: Ints) -> Floats:
     """Ages in days as tools show them: to one decimal, half-even."""
-    # Tenths of a day are 10 · hours / 24; on integers a tie is a tie.
-    ages: Floats = half_even(5 * hours, 12) / 10
+    # Tenths of a day are 10 · hours / 24; a tie is a float, and no other quotient rounds to one.
+    ages: Floats = np.rint(5 * hours / 12) / 10
     return ages
 
 
@@ -286,8 +289,9 @@ def shown_ratings(ratings: Sequence[float]) -> Floats:
     """Ratings as tools show them: to two decimals, half-even on their decimal form."""
     exact = np.array(ratings)
     units = exact * 100
-    shown: Floats = np.rint(units) / 100
-    for place in np.flatnonzero(np.abs(units % 1 - 0.5) < 1e-6).tolist():
+    whole = np.rint(units)
+    shown: Floats = whole / 100
+    for place in np.flatnonzero(np.abs(units - whole) > 0.5 - 1e-6).tolist():
         shown[place] = hundredths(ratings[place])  # near a tie the decimal form decides
     return shown
 

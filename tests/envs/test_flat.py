@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import gymnasium
@@ -12,15 +14,17 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merchantbench_gym.envs import FlatEnv, MerchantEnv
-from merchantbench_gym.envs.flat_view import EMPTY, settled
+from merchantbench_gym.envs.flat_view import EMPTY, layout_of, settled, shown_ages, shown_ratings
 from merchantbench_gym.market import World
 from merchantbench_gym.scenario import ScenarioError
 from merchantbench_gym.session import Turn
 from merchantbench_gym.tools.calls import normalise
+from merchantbench_gym.tools.results import rounded
+from merchantbench_gym.tools.shelf import shown_age
 
 DOOMED = {"merchant": {"initial_cash": 300, "initial_deposit": 20}, "demand": {"scale": 20.0}}
 RICH = {"merchant": {"initial_cash": 9_000_000.0, "initial_deposit": 9_000_000.0}}
@@ -394,9 +398,32 @@ def test_slots_are_stable(data: st.DataObject) -> None:
         for product in [*new[:known], *sorted(new[known:])]:
             expected[expected.index(EMPTY)] = product
         shelf = (shelf - off) | set(new)
-        listed = np.array(sorted(shelf), dtype=np.int64)
+        listed = np.array(data.draw(st.permutations(sorted(shelf))), dtype=np.int64)
         before = slots.tolist()
         after = settled(slots, listed, [*new[:known], *off], size)
         assert slots.tolist() == before
         assert after.tolist() == expected
         slots = after
+
+
+# Shown figures
+
+
+@given(st.integers(1, 10**8), st.lists(st.decimals("0.01", "1000", places=4), min_size=1, unique=True))
+@settings(max_examples=300)
+def test_prices_are_rounded_half_even(cents: int, markups: list[Decimal]) -> None:
+    layout = layout_of(1, 1, [float(markup) for markup in markups])
+    shown = layout.prices(np.array([cents])).tolist()[0]
+    for price, markup in zip(shown, markups, strict=True):
+        if price <= 10**8:
+            assert price == round(Fraction(markup) * cents)
+
+
+def test_ages_are_those_of_the_tools() -> None:
+    hours = np.arange(90_000)
+    assert shown_ages(hours).tolist() == shown_age(hours)
+
+
+@given(st.lists(st.floats(1, 5) | st.decimals("1", "5", places=3).map(float), min_size=1))
+def test_ratings_are_those_of_the_tools(ratings: list[float]) -> None:
+    assert shown_ratings(ratings).tolist() == [rounded(rating, 2) for rating in ratings]
