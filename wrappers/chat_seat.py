@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from merchantbench_gym.recording.actions import action_text, text_action
 from merchantbench_gym.wrappers.context import ContextManager, ContextSettings
 from merchantbench_gym.wrappers.seat import Seat
 from merchantbench_gym.wrappers.transcript import Transcript
@@ -135,6 +136,26 @@ class ChatSeat:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state of the policy."""
         self.policy.load_state_dict(state)
+
+    def whole_state(self) -> dict[str, Any]:
+        """State of policy, conversation and context as JSON data, of any size."""
+        return {
+            "policy": self.policy.state_dict(),
+            "transcript": self.transcript.to_json(),
+            "context": self._manager.to_json() if self._begun else None,
+            "sent": action_text(self._sent) if self._waits else None,
+        }
+
+    def load_whole_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`whole_state` gave, after :meth:`reset`."""
+        self.policy.load_state_dict(state["policy"])
+        self.transcript.load(state["transcript"])
+        self._begun = state["context"] is not None
+        if self._begun:
+            self._manager.load(state["context"])
+            self._manager.refresh(self.transcript, self._tools)
+        self._waits = state["sent"] is not None
+        self._sent = text_action(state["sent"]) if self._waits else None
 
     def report(self) -> dict[str, Any]:
         """Counters of the policy."""

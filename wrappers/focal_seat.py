@@ -195,7 +195,10 @@ class FocalSeat(gymnasium.Env[Any, Any]):
             "seat": self.agent,
             "turn_id": self._turn_id,
             "boxes": {name: box.state() for name, box in self._boxes.items()},
-            "policies": {name: policy.state_dict() for name, policy in self._others.items()},
+            "policies": {
+                name: getattr(policy, "whole_state", policy.state_dict)()
+                for name, policy in self._others.items()
+            },
         }
         inner: bytes = self._penv.snapshot()
         return json.dumps(head).encode() + b"\n" + inner
@@ -222,7 +225,8 @@ class FocalSeat(gymnasium.Env[Any, Any]):
         self._turn_id = head["turn_id"]
         self._reset_others()
         for name, state in head["policies"].items():
-            self._others[name].load_state_dict(state)
+            policy = self._others[name]
+            getattr(policy, "load_whole_state", policy.load_state_dict)(state)
 
     def clone(self) -> Self:
         """An independent seat in an independent market in the same state, with copies of the policies."""

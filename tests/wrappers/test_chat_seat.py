@@ -22,7 +22,7 @@ from merchantbench_gym.wrappers import (
     NotesProvider,
 )
 from merchantbench_gym.wrappers.seat import Seat
-from tests.wrappers.chat_kit import DAYS, Talker, make
+from tests.wrappers.chat_kit import DAYS, END, Talker, make
 
 TIGHT: dict[str, Any] = {"context_window": 40_000, "output_reserve": 2_000, "trigger": 12_000, "keep": 3_000}
 WEEK = {"run": {"horizon_days": 6}}
@@ -137,3 +137,25 @@ def test_settings_of_the_policy_count() -> None:
         ChatSeat(Talker(), context={"keep": 0})
     with pytest.raises(TypeError, match="gives 'chat'"):
         run_episode(Chat(make()), PassivePolicy(), seed=1)
+
+
+def test_a_seat_beside_goes_along_with_a_snapshot() -> None:
+    market = MarketplaceEnv("smoke", overrides=DAYS, merchants=2)
+    beside = Talker()
+    env = FocalSeat(market, "merchant_0", {"merchant_1": ChatSeat(beside, context=TIGHT)})
+    env.reset(seed=1)
+    for _ in range(2):
+        env.step([END])
+    state, known = env.snapshot(), len(beside.asked)
+
+    def rest(env: Any) -> list[Any]:
+        return [env.step([END]) for _ in range(3)]
+
+    twin = env.clone()
+    expected, asked = rest(env), beside.asked[known:]
+    assert asked
+    env.restore(state)
+    np.testing.assert_equal(rest(env), expected)
+    assert beside.asked == asked  # a policy that was reset has forgotten what it had been asked before
+    np.testing.assert_equal(rest(twin), expected)
+    assert twin._others["merchant_1"].policy.asked[known:] == asked
