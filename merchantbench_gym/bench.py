@@ -80,9 +80,14 @@ class Ratio(NamedTuple):
 
 
 class Yardstick:
-    """Runs slices of the yardstick on request and remembers how long they took."""
+    """Runs slices of the yardstick on request and remembers how long they took.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Tells seconds, for the yardstick and for what is compared with it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
         self._generator = np.random.Generator(np.random.PCG64(0))
         self._rates = np.full(SIZE, 0.02)
         self.slices: list[float] = []
@@ -90,10 +95,10 @@ class Yardstick:
     def slice(self) -> float:
         """Run one slice; returns the seconds it took."""
         draw, rates = self._generator.poisson, self._rates
-        started = perf_counter()
+        started = self._clock()
         for _ in range(CALLS // SLICES):
             draw(rates)
-        self.slices.append(perf_counter() - started)
+        self.slices.append(self._clock() - started)
         return self.slices[-1]
 
     @property
@@ -115,13 +120,13 @@ class Yardstick:
         gc.collect()
         gc.freeze()
         slices, seconds = [self.slice()], []
-        resumed = perf_counter()
+        resumed = self._clock()
 
         def pause() -> None:
             nonlocal resumed
-            seconds.append(perf_counter() - resumed)
+            seconds.append(self._clock() - resumed)
             slices.append(self.slice())
-            resumed = perf_counter()
+            resumed = self._clock()
 
         work(pause)
         pause()

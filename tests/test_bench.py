@@ -93,16 +93,15 @@ def test_tokens_of_what_is_read_once_are_those_of_the_scenario() -> None:
 
 def test_slices_of_the_yardstick_stand_between_slices_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
-    yard = bench.Yardstick()
+    clock = iter(range(1000))
+    yard = bench.Yardstick(lambda: float(next(clock)))
 
     def stretch() -> float:
         log.append("slice")
         yard.slices.append(0.1)
         return 0.1
 
-    clock = iter(range(1000))
     monkeypatch.setattr(yard, "slice", stretch)
-    monkeypatch.setattr(bench, "perf_counter", lambda: float(next(clock)))
 
     def work(pause: bench.Pause) -> None:
         for _ in range(2):

@@ -103,7 +103,7 @@ def test_a_course_divides_the_run_into_its_pieces(small: None, monkeypatch: pyte
                 pause()
 
     clock = iter(range(100_000))
-    monkeypatch.setattr(bench, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(bench_scaling, "Yardstick", lambda given: bench.Yardstick(lambda: float(next(clock))))
     monkeypatch.setattr(bench.Yardstick, "slice", lambda self: self.slices.append(0.5) or 0.5)
     course = bench_scaling.Course("year of two", "nothing", 2, lambda scenario, size: work)
     rows = bench_scaling.course_rows(course)
