@@ -10,7 +10,7 @@ import gymnasium
 from merchantbench_gym.wrappers import Chat, ContextTrim, MemoryDoc, RecordRun
 from merchantbench_gym.wrappers.chat_seat import REFERENCE
 
-CONTEXT = ("context_window", "trigger", "keep")
+CONTEXT = ("context_window", "output_reserve", "trigger", "keep")
 """Settings of a policy that the context of its requests is kept by."""
 
 
@@ -33,8 +33,8 @@ def make_agent_env(
     Args:
         scenario: Name of a preset, path, mapping or ``Scenario``.
         config: Settings of the policy, such as a ``ReActConfig``: of its attributes ``context_window``,
-            ``trigger`` and ``keep`` (tokens) go to ``ContextTrim``, ``reasoning`` goes to ``Chat``. None is
-            the defaults.
+            ``output_reserve``, ``trigger`` and ``keep`` (tokens) go to ``ContextTrim``, ``reasoning`` goes to
+            ``Chat``. None is the defaults.
         memory: Whether there are tools for notes.
         trim: Whether requests are kept within the context of the model.
         reference: Whether conversation and context are handled as by the published reference agent.

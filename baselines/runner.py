@@ -364,7 +364,7 @@ class SeatRun:
             counters=_counters(tally),
             metrics=metrics,
             mean_active_listings=listings,
-            report=self.policy.report(),
+            report={**_conversation(tally, info), **self.policy.report()},
             wall_s=wall_s,
             interventions=_interventions(env),
             label=self.label,
@@ -461,6 +461,16 @@ def _interventions(env: Any) -> tuple[str, ...]:
         labels.append(str(getattr(env, "intervention", "")))
         env = env.env
     return tuple(label for label in reversed(labels) if label)
+
+
+def _conversation(tally: Tally, info: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the turns tell of conversation and notes, nothing if there are none."""
+    found: dict[str, Any] = {}
+    if tally.compactions is not None:
+        found["compactions"] = dict(sorted(tally.compactions.items()))
+    if info is not None and "notes_version" in info:
+        found["notes_versions"] = info["notes_version"]
+    return found
 
 
 def _counters(tally: Tally) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Tally:
         rejected_turns: Turns refused as a whole.
         partially_applied: Calls that applied some of their items and rejected others; also ``ok``.
         internal_faults: Calls that failed by a fault in the tool.
+        compactions: Cuts of the history by outcome; None as long as no turn tells of its context.
     """
 
     turns: int = 0
@@ -48,6 +49,7 @@ class Tally:
     rejected_turns: int = 0
     partially_applied: int = 0
     internal_faults: int = 0
+    compactions: Counter[str] | None = None
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Count one turn record."""
@@ -58,6 +60,8 @@ class Tally:
             forced = str(note.get("forced", ""))
             if forced == "hop_budget" or forced.startswith("provider:"):
                 self.forced[window] = forced
+            if isinstance(context := note.get("context"), Mapping):
+                self._add_context(context)
         if record["rejected"]:
             self.rejected_turns += 1
             return
@@ -66,6 +70,12 @@ class Tally:
                 self.invalid += 1
             else:
                 self._add_executed(window, call)
+
+    def _add_context(self, context: Mapping[str, Any]) -> None:
+        if self.compactions is None:
+            self.compactions = Counter()
+        if context.get("done"):
+            self.compactions[str(context.get("outcome", ""))] += 1
 
     def _add_executed(self, window: int, call: Mapping[str, Any]) -> None:
         name = call["name"]

@@ -55,6 +55,17 @@ DaysOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="Model that --policy react asks, else MODEL_NAME is read."),
+]
+EnvFileOption = Annotated[
+    str | None,
+    typer.Option("--env-file", metavar="FILE", help="Settings of the model and its key, else ./.env."),
+]
+ReferenceOption = Annotated[
+    bool, typer.Option("--reference", help="Handle the context as the published reference agent does.")
+]
 PrivilegedOption = Annotated[
     bool, typer.Option("--allow-privileged", help="Let policies play that see hidden state, unranked.")
 ]
@@ -153,36 +164,61 @@ def run(
         str | None,
         typer.Option(metavar="FILE", help="Go on with a recorded run: its scenario, seed and policy."),
     ] = None,
+    model: ModelOption = None,
+    env_file: EnvFileOption = None,
+    reference: ReferenceOption = False,
+    prices: Annotated[
+        str | None,
+        typer.Option(metavar="IN,OUT[,READ[,WRITE]]", help="USD per million tokens, cache reads and writes."),
+    ] = None,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--budget-usd", metavar="USD", help="Stop the run, resumable, once it has cost so much."
+        ),
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Only tell what calls, tokens and cost a run will need.")
+    ] = False,
     allow_privileged: PrivilegedOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
     """Play one run and print what came out of it."""
-    import gymnasium
-
-    from merchantbench_gym import cli_record
-    from merchantbench_gym.baselines import POLICIES, run_episode
+    from merchantbench_gym import cli_model, cli_record
+    from merchantbench_gym.baselines import run_episode
     from merchantbench_gym.cli_report import show_progress, show_record
     from merchantbench_gym.evaluation import result_record
 
-    start = None
+    asked = cli_model.Asked(model, env_file, reference, prices, budget_usd)
+    start, limits = None, asked.limits()
     if resume is not None:
-        if record_file is not None or settings or days is not None or scenario != "default":
+        if record_file is not None or settings or days is not None or scenario != "default" or estimate:
             raise UserError("--resume takes everything from the file and goes on recording into it")
-        env, player, seed, start = cli_record.resumed(resume, allow_privileged=allow_privileged)
+        env, player, seed, start = cli_record.resumed(resume, asked, allow_privileged=allow_privileged)
     else:
         cli_record.check_policy(policy, allow_privileged=allow_privileged)
+        asked.check(policy, estimate=estimate)
         if not 0 <= seed <= LARGEST_SEED:
             raise UserError(f"--seed must be 0 to {LARGEST_SEED}, not {seed}")
         resolved = _load(scenario, settings, days)
-        env = gymnasium.make("MerchantBench-v0", scenario=resolved, disable_env_checker=True)
-        if record_file is not None:
-            env = cli_record.recorded(env, record_file)
-        player = POLICIES[policy].for_env(env)
+        if estimate:
+            cli_model.show_estimate(resolved, asked, seed, as_json=as_json)
+            return 0
+        env, player = cli_record.new_run(resolved, policy, record_file, asked)
     resolved = env.unwrapped.scenario
-    with show_progress(resolved.run.horizon_days, enabled=not quiet) as on_turn:
+    with (
+        cli_model.room_for_requests(),
+        show_progress(resolved.run.horizon_days, enabled=not quiet) as on_turn,
+    ):
         result = run_episode(
-            env, player, seed=seed, start=start, on_turn=on_turn, allow_privileged=allow_privileged
+            env,
+            player,
+            seed=seed,
+            start=start,
+            on_turn=on_turn,
+            limits=limits,
+            allow_privileged=allow_privileged,
         )
     env.close()
     record = result_record(result)
@@ -190,6 +226,8 @@ def run(
         _print_json(record)
     else:
         show_record(record, resolved)
+    if cause := cli_model.why_stopped(result.reason, result.message, resume or record_file):
+        _complain(cause)
     return exit_code(record)
 
 
@@ -200,7 +238,7 @@ def exit_code(record: Mapping[str, Any]) -> int:
         return 0
     if kind == "interrupted":
         return EXIT_INTERRUPTED
-    return EXIT_STOPPED if kind in ("policy_stopped", "policy_error") else EXIT_INVALID
+    return EXIT_STOPPED if kind in ("policy_stopped", "policy_error", "budget") else EXIT_INVALID
 
 
 def _load(source: str, settings: list[str] | None, days: int | None) -> Scenario:

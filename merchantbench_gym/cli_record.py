@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from merchantbench_gym.cli import EXIT_RECORDING, UserError
+from merchantbench_gym.cli_model import REACT
 
 if TYPE_CHECKING:
+    from merchantbench_gym.cli_model import Asked
     from merchantbench_gym.recording.rerun import Replay
+    from merchantbench_gym.scenario import Scenario
 
 
 class RecordingError(UserError):
@@ -46,15 +49,29 @@ def check_policy(name: str, *, allow_privileged: bool) -> None:
         raise UserError(f"policy {name!r} sees hidden state; --allow-privileged lets it play")
 
 
-def recorded(env: Any, path: str) -> Any:
-    """Record an environment into a new file."""
+def new_run(scenario: Scenario, policy: str, path: str | None, asked: Asked) -> tuple[Any, Any]:
+    """Environment and player of a new run, recorded into a new file if there is a path."""
+    import gymnasium
+
+    from merchantbench_gym.baselines import POLICIES, make_agent_env
     from merchantbench_gym.wrappers import RecordRun
 
     with told():
-        return RecordRun(env, path)
+        if policy == REACT:
+            player = asked.player()
+            config = player.config
+            try:
+                env = make_agent_env(scenario, config=config, reference=config.reference, record=path)
+            except ValueError as error:
+                raise UserError(str(error)) from None
+            return env, player
+        env = gymnasium.make("MerchantBench-v0", scenario=scenario, disable_env_checker=True)
+        if path is not None:
+            env = RecordRun(env, path)
+        return env, POLICIES[policy].for_env(env)
 
 
-def resumed(path: str, *, allow_privileged: bool) -> tuple[Any, Any, int, tuple[Any, Any]]:
+def resumed(path: str, asked: Asked, *, allow_privileged: bool) -> tuple[Any, Any, int, tuple[Any, Any]]:
     """Bring a recorded run back.
 
     Returns:
@@ -72,7 +89,8 @@ def resumed(path: str, *, allow_privileged: bool) -> tuple[Any, Any, int, tuple[
             identity, _ = env.recorder.player(0)
             name = identity.get("name", "")
             check_policy(name, allow_privileged=allow_privileged)
-            player = POLICIES[name].for_env(env)
+            asked.check(name)
+            player = asked.player(identity) if name == REACT else POLICIES[name].for_env(env)
             load_policies(env, player)
         except BaseException:
             env.close()

@@ -189,8 +189,25 @@ def _fines(record: Mapping[str, Any]) -> Table:
 
 def _footer(record: Mapping[str, Any], scenario: Scenario) -> Text:
     calls = sum(record["calls"]["by_tool"].values())
-    lines = f"{calls:,} tool calls in {record['wall_s']:.1f} s of wall time\nscenario hash {scenario.hash}"
-    return Text(lines, style=DIM)
+    lines = [f"{calls:,} tool calls in {record['wall_s']:.1f} s of wall time"]
+    if record["model"]["calls"] is not None:
+        lines.insert(0, _model(record))
+    return Text("\n".join([*lines, f"scenario hash {scenario.hash}"]), style=DIM)
+
+
+def _model(record: Mapping[str, Any]) -> str:
+    model, name = record["model"], record["policy"]["model"]
+    tokens = model["tokens"]
+    read = tokens["input"] + tokens["cache_read"] + tokens["cache_write"]
+    cost = model["cost_micro_usd"]
+    spent = "cost unknown" if cost is None else f"{cost / 1e6:,.2f} USD"
+    if model["missing_usage"]:
+        spent += f", {model['missing_usage']} answers without usage"
+    cached = f" ({tokens['cache_read'] / read:.0%} from the cache)" if tokens["cache_read"] else ""
+    return (
+        f"{name}: {model['calls']:,} calls, {read:,} tokens read{cached}, "
+        f"{tokens['output']:,} written, {spent}"
+    )
 
 
 def show_sweep(sweep: Sweep, scenario: Scenario) -> None:

@@ -282,9 +282,17 @@ class ReActConfig:
         return Masker(self.api_key, *" ".join(secret).split())
 
     @property
+    def output_reserve(self) -> int:
+        """Tokens of the context window that are kept free for the answer."""
+        if self.max_output_tokens is not None:
+            return self.max_output_tokens
+        return min(16_384, self.context_window // 8)
+
+    @property
     def context(self) -> dict[str, Any]:
         """Settings for the management of the context."""
-        sizes = {"context_window": self.context_window, "trigger": self.trigger, "keep": self.keep}
+        names = ("context_window", "output_reserve", "trigger", "keep")
+        sizes = {name: getattr(self, name) for name in names}
         return {**sizes, "mode": "reference"} if self.reference else sizes
 
     def describe(self) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import gymnasium
 
@@ -23,8 +23,7 @@ OUTPUT_TOKENS: Final = 200
 SAMPLE_WINDOWS: Final = 20
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Estimated tokens of the pieces that requests are made of.
 
     Attributes:

@@ -211,7 +211,12 @@ def test_settings_are_fixed_and_changed_into_new_ones(monkeypatch: pytest.Monkey
     assert (other.model, other.temperature, config.temperature) == ("m", 1.0, None)
     policy = ReActPolicy(object(), "other", config=config)
     assert (policy.config.model, policy.config.prices) == ("other", config.prices)
-    assert policy.context == {"context_window": 200_000, "trigger": 160_000, "keep": 30_000}
+    assert policy.context == {
+        "context_window": 200_000,
+        "output_reserve": 16_384,
+        "trigger": 160_000,
+        "keep": 30_000,
+    }
 
 
 def test_reference_keeps_reasoning_unless_told_otherwise() -> None:
@@ -219,6 +224,7 @@ def test_reference_keeps_reasoning_unless_told_otherwise() -> None:
     assert ReActConfig(reference=True, keep=5).context == {
         "mode": "reference",
         "context_window": 200_000,
+        "output_reserve": 16_384,
         "trigger": 160_000,
         "keep": 5,
     }
@@ -229,3 +235,14 @@ def test_waits_can_be_given() -> None:
     config = ReActConfig(retry={"short": [1, 2]})
     assert config.retry["short"] == (1.0, 2.0)
     assert sum(config.retry["long"]) == 810
+
+
+@pytest.mark.parametrize(
+    ("window", "answer", "reserve"),
+    [(200_000, None, 16_384), (131_072, None, 16_384), (32_768, None, 4_096), (200_000, 2_000, 2_000)],
+)
+def test_room_for_the_answer_follows_the_window_unless_its_size_is_set(
+    window: int, answer: int | None, reserve: int
+) -> None:
+    config = ReActConfig(context_window=window, max_output_tokens=answer)
+    assert config.output_reserve == config.context["output_reserve"] == reserve

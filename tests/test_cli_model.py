@@ -1,0 +1,137 @@
+"""Language models on the command line: settings, estimates, budgets, stops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merchantbench_gym.baselines.react import ModelServer, Reply
+from merchantbench_gym.cli import run_command
+
+KEY = "sk-planted-secret-000111"
+SHORT = ["--scenario", "smoke", "--days", "2", "--policy", "react", "--quiet"]
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "MODEL_NAME", "CONTEXT_WINDOW_TOKENS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def look_and_end(request: Any, number: int) -> Reply:
+    name = "query_balance" if number % 2 else "end_of_step"
+    return Reply(calls=[(name, {})], usage=(1_000, 50, 400))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    with ModelServer(look_and_end) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        yield server
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run_command(["run", *words])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_run_with_a_model(capsys: pytest.CaptureFixture[str], server: ModelServer) -> None:
+    code, out, _ = run(capsys, *SHORT, "--model", "some-model", "--prices", "2,8,0.5", "--json")
+    record = json.loads(out)
+    assert code == 0 and record["valid"]
+    assert record["policy"]["model"] == "some-model"
+    assert record["harness"] == ["MemoryDoc", "Chat", "ContextTrim"]
+    model = record["model"]
+    assert model["calls"] == len(server.requests) == 8
+    assert model["tokens"]["input"] == 8 * 600 and model["tokens"]["cache_read"] == 8 * 400
+    assert model["cost_micro_usd"] == 8 * (600 * 2 + 400 * 0.5 + 50 * 8)
+    assert model["compactions"] == {} and model["notes_versions"] == 0
+
+
+def test_the_page_tells_what_the_model_did(capsys: pytest.CaptureFixture[str], server: ModelServer) -> None:
+    _, out, _ = run(capsys, *SHORT, "--model", "m", "--prices", "2000,8000")
+    assert "m: 8 calls, 8,000 tokens read (40% from the cache), 400 written, 19.20 USD" in out
+
+
+def test_a_budget_stops_a_run_that_goes_on_later(
+    capsys: pytest.CaptureFixture[str], server: ModelServer
+) -> None:
+    words = [*SHORT, "--model", "m", "--prices", "1000,1000", "--record", "a.run"]
+    code, _, err = run(capsys, *words, "--budget-usd", "2")
+    assert code == 3
+    assert "the budget (cost_micro_usd) is used up; merchantbench run --resume a.run goes on" in err
+    assert len(server.requests) == 2
+    code, out, _ = run(capsys, "--resume", "a.run", "--json")
+    record = json.loads(out)
+    assert code == 0 and record["valid"]
+    # Model and prices come from the file; no request was sent twice.
+    assert record["model"]["cost_micro_usd"] == 8 * 1_050_000
+    assert len(server.requests) == record["model"]["calls"] == 8
+
+
+def test_a_refused_key_stops_at_once_without_showing_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"code": "invalid_api_key", "message": f"Incorrect API key provided: {KEY}"}
+    with ModelServer([Reply(status=401, error=error)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        code, out, err = run(capsys, *SHORT, "--model", "m")
+        assert len(server.requests) == 1
+    assert code == 3
+    assert "policy_stopped:auth" in out and "auth" in err and "401" in err and "--record" in err
+    assert KEY not in out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policy", "react"], "model is missing: pass it, or set MODEL_NAME"),
+        (["--policy", "react", "--model", "m"], "api_key is missing"),
+        (["--model", "m"], "--model goes with --policy react; rule_based asks no model"),
+        (["--estimate"], "--estimate goes with --policy react"),
+        (["--policy", "react", "--model", "m", "--prices", "2"], "--prices must be USD per million tokens"),
+        (["--policy", "react", "--model", "m", "--prices", "a,b"], "prices as an argument must be"),
+        (["--policy", "react", "--model", "m", "--budget-usd", "3"], "--budget-usd needs --prices"),
+        (["--policy", "react", "--model", "m", "--budget-usd", "0"], "--budget-usd must be above 0"),
+        (["--policy", "react", "--model", "m", "--env-file", "none.env"], "none.env cannot be read"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert code == 2 and out == ""
+    assert err.startswith("merchantbench: ") and message in err
+
+
+def test_a_context_that_holds_nothing(
+    capsys: pytest.CaptureFixture[str], server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTEXT_WINDOW_TOKENS", "4000")
+    code, _, err = run(capsys, *SHORT, "--model", "m")
+    assert code == 2 and "raise CONTEXT_WINDOW_TOKENS" in err
+    assert not server.requests
+
+
+def test_an_estimate_needs_neither_key_nor_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SHORT, "--estimate")
+    assert code == 0
+    assert "4 windows in 2 days" in out and "--prices" in out
+
+
+def test_an_estimate_with_prices(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SHORT, "--estimate", "--prices", "100,400,10", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["scenario"] == "smoke"
+    cases = {case["case"]: case for case in told["cases"]}
+    assert [case["calls"] for case in cases.values()] == [8, 20, 48]
+    for case in cases.values():
+        assert 0 < case["cost_usd_cached"] < case["cost_usd"]
