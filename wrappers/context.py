@@ -57,11 +57,17 @@ class Sizes:
         return found[1]
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Estimated tokens of messages; when many others are remembered, they are forgotten."""
-        total = sum(map(self, messages))
+        """Estimated tokens of messages."""
+        total, known = 0, self._known
+        for message in messages:
+            found = known.get(id(message))
+            total += self(message) if found is None or found[0] is not message else found[1]
+        return total
+
+    def forget_others(self, messages: Sequence[Message]) -> None:
+        """Forget all messages but these, if they are many."""
         if len(self._known) > 2 * len(messages) + 64:
             self._known = {id(message): (message, self(message)) for message in messages}
-        return total
 
     def __reduce__(self) -> tuple[type[Sizes], tuple[()]]:
         """Copies start empty: their messages are others."""
@@ -319,6 +325,7 @@ class ContextManager:
                 messages, self._dropped, self._shortened = left[:3]
         self._outgoing = [*system, *messages]
         self._estimate = fixed + self._sizes.total(messages)
+        self._sizes.forget_others(transcript.messages)
 
     def request(self) -> list[Message]:
         """The messages of the next request, system message included; fresh objects at every call."""

@@ -47,8 +47,10 @@ class _Text(NamedTuple):
 
 def starts(message: Mapping[str, Any], start: str | tuple[str, ...]) -> bool:
     """Whether a message is a user message with such a start."""
+    if message.get("role") != "user":
+        return False
     content = message.get("content")
-    return message.get("role") == "user" and isinstance(content, str) and content.startswith(start)
+    return isinstance(content, str) and content.startswith(start)
 
 
 def shortened(messages: Sequence[Message], budget: int) -> Short:

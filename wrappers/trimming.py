@@ -6,7 +6,8 @@ without calls. What is left of a history holds whole blocks only, so every call 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from merchantbench_gym.wrappers.shortening import CONTEXT, Message, shortened, starts
@@ -55,6 +56,7 @@ class Trim(NamedTuple):
 
 
 class _Block(NamedTuple):
+    place: int  # of its first message in the history
     messages: list[Message]
     made: int  # how many of them are results that were missing
     size: int
@@ -105,19 +107,26 @@ def trim(messages: Sequence[Message], budget: int, *, size: Size = estimate_mess
     Raises:
         ContextBudgetError: What must stay does not fit.
     """
-    blocks = _blocks(messages, size)
-    kept = _pinned(blocks)
-    left = budget - sum(blocks[i].size for i in kept)
-    results = 0
-    if left >= 0:
-        _add_older(kept, blocks, left)
-    origins = rest = [message for i in sorted(kept) for message in blocks[i].messages]
-    if left < 0:
-        rest, least, results = shortened(rest, budget)
-        if least > budget:
-            raise ContextBudgetError(budget, least)
-    stayed = sum(len(blocks[i].messages) - blocks[i].made for i in kept)
-    return Trim(rest, len(messages) - stayed, results, origins)
+    source = _blocks(messages, size)
+    near = list(_up_to_observation(source))
+    kept = _pinned(messages, near, size)
+    left = budget - sum(block.size for block in kept.values())
+    is_tight = left < 0
+    for block in () if is_tight else chain(near, source):
+        if block.place not in kept:
+            left -= block.size
+            if left < 0:
+                break
+            kept[block.place] = block
+    blocks = [kept[place] for place in sorted(kept)]
+    dropped = len(messages) - sum(len(block.messages) - block.made for block in blocks)
+    rest = [message for block in blocks for message in block.messages]
+    if not is_tight:
+        return Trim(rest, dropped, 0, rest)
+    short = shortened(rest, budget)
+    if short.size > budget:
+        raise ContextBudgetError(budget, short.size)
+    return Trim(short.messages, dropped, short.results, rest)
 
 
 def trim_reference(
@@ -146,46 +155,58 @@ def trim_reference(
     return list(messages[start:])
 
 
-def _pinned(blocks: Sequence[_Block]) -> set[int]:
-    """Indices of the blocks that must stay."""
-    heads = [block.messages[0] for block in blocks]
-    own = [i for i, head in enumerate(heads) if not is_harness(head)]
-    newest = own[-1] if own else max(0, len(blocks) - 1)
-    observations = [i for i in own if heads[i].get("role") == "user"]
-    contexts = {i for i, head in enumerate(heads) if starts(head, CONTEXT)}
-    return contexts | set(observations[-1:]) | set(range(newest, len(blocks)))
+def _up_to_observation(blocks: Iterable[_Block]) -> Iterator[_Block]:
+    """Blocks from the newest to the current observation."""
+    for block in blocks:
+        yield block
+        head = block.messages[0]
+        if head.get("role") == "user" and not is_harness(head):
+            return
 
 
-def _add_older(kept: set[int], blocks: Sequence[_Block], left: int) -> None:
-    """Add blocks from the newest to the oldest, up to the first that does not fit."""
-    for i in reversed(range(len(blocks))):
-        if i not in kept:
-            left -= blocks[i].size
-            if left < 0:
-                return
-            kept.add(i)
+def _pinned(messages: Sequence[Message], near: Sequence[_Block], size: Size) -> dict[int, _Block]:
+    """The blocks that must stay, by place.
+
+    Args:
+        messages: The history.
+        near: Its blocks from the newest to the current observation.
+        size: Estimated tokens of one of the messages.
+    """
+    if not near:
+        return {}
+    newest = next((block for block in near if not is_harness(block.messages[0])), near[0])
+    pinned = {block.place: block for block in near if block.place >= newest.place}
+    last = near[-1]
+    if not is_harness(last.messages[0]) and last.messages[0].get("role") == "user":
+        pinned[last.place] = last
+    for place, message in enumerate(messages):
+        if starts(message, CONTEXT):
+            pinned[place] = _block(place, message, (), size)
+    return pinned
 
 
-def _blocks(messages: Iterable[Message], size: Size) -> list[_Block]:
-    """Cut a history into blocks in which calls and results fit each other."""
-    groups: list[tuple[Message, list[Message]]] = []
-    answers: list[Message] | None = None  # of the last assistant message
-    for message in messages:
-        if message.get("role") == "tool":
-            if answers is not None:
-                answers.append(message)
-            continue
-        groups.append((message, []))
-        if message.get("role") == "assistant":
-            answers = groups[-1][1]
-    return [_block(head, answers, size) for head, answers in groups]
+def _blocks(messages: Sequence[Message], size: Size) -> Iterator[_Block]:
+    """Blocks of a history, the newest first, in which calls and results fit each other."""
+    answers: list[Message] = []  # whose assistant message is still to come, the newest first
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        role = message.get("role")
+        if role == "tool":
+            answers.append(message)
+        elif role == "assistant":
+            yield _block(place, message, answers, size)
+            answers = []
+        else:
+            yield _block(place, message, (), size)
 
 
-def _block(head: Message, answers: Sequence[Message], size: Size) -> _Block:
+def _block(place: int, head: Message, answers: Sequence[Message], size: Size) -> _Block:
     waiting: dict[Any, list[Message]] = {}
-    for answer in reversed(answers):
+    for answer in answers:
         waiting.setdefault(answer.get("tool_call_id"), []).append(answer)
-    block, made, total = [head], 0, size(head)
+    total = size(head)
+    block = [head]
+    made = 0
     for call in head.get("tool_calls") or ():
         found = waiting.get(call["id"])
         if found:
@@ -196,7 +217,7 @@ def _block(head: Message, answers: Sequence[Message], size: Size) -> _Block:
             total += estimate_message(answer)  # `size` may remember only messages of the history
             made += 1
         block.append(answer)
-    return _Block(block, made, total)
+    return _Block(place, block, made, total)
 
 
 def _no_result(call: Mapping[str, Any]) -> Message:
