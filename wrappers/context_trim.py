@@ -13,6 +13,7 @@ from merchantbench_gym.wrappers.nesting import Nested
 from merchantbench_gym.wrappers.order import check_order
 
 Observation = dict[str, Any]
+Step = tuple[Observation, Any, bool, bool, dict[str, Any]]
 
 
 class ContextTrim(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -106,16 +107,23 @@ class ContextTrim(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
         self._manager.begin(transcript, observation["tools"], info, self._notes())
         return self._observation(observation), {**info, **self._manager.info()}
 
-    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         """Make one turn.
 
         Args:
             action: An action in any form that ``Chat`` takes.
         """
         signed = self._manager.signed(action)
-        observation, reward, terminated, truncated, info = self.env.step(signed)
+        return self._took(signed, self.env.step(signed))
+
+    def catch_up(self) -> Step:
+        """Go on after somebody else has ended the window, as ``Chat.catch_up`` does."""
+        return self._took(None, self.env.get_wrapper_attr("catch_up")())
+
+    def _took(self, action: Any, step: Step) -> Step:
+        observation, reward, terminated, truncated, info = step
         transcript = self.env.get_wrapper_attr("transcript")
-        self._manager.took(signed, transcript, observation["tools"], None, info, self._notes())
+        self._manager.took(action, transcript, observation["tools"], None, info, self._notes())
         told = {**info, **self._manager.info()}
         return self._observation(observation), reward, terminated, truncated, told
 

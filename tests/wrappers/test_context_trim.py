@@ -288,6 +288,34 @@ def test_a_repeated_turn_returns_the_same() -> None:
     assert env._state() == before
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_window_that_somebody_else_ended(direct: bool) -> None:
+    env = stack(FaultInjection(make(), "stale", at=[] if direct else [5]), trigger=20_000)
+    env.reset(seed=1)
+    for i in range(2):
+        env.step(look(i))
+    start, told = env.step(ends("enough"))[::4]
+    before = env._state()
+    counted = {"usage": {"prompt_last": 3 * told["context_tokens"]}}
+    _, _, _, _, info = env.step(look(2, note=counted))
+    assert info["compaction_state"] == "armed"
+    _, _, _, _, info = env.step(says("", write("P00007 sells at 30")))
+    assert info["compactions"] == 1
+    if direct:
+        observation, _, _, _, info = env.catch_up()
+    else:
+        observation, _, _, _, info = env.step(look(3))
+    assert (info["compaction_state"], info["compactions"]) == ("idle", 0)
+    size = len(start["messages"])
+    assert observation["messages"][:size] == start["messages"]
+    kinds = [message["content"].partition("]")[0] for message in observation["messages"][size:]]
+    assert kinds[0] == "[recovered" and len(kinds) == 2
+    after = env._state()
+    same = ("samples", "compaction", "context", "told", "counted")
+    assert {key: after[key] for key in same} == {key: before[key] for key in same}
+    assert env.get_wrapper_attr("served_notes")()[1] == "P00007 sells at 30"
+
+
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_three_things_hold_in_any_run(seed: int) -> None:
