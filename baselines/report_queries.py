@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 MOST = 12
 QUOTED_LENGTHS = range(2, 19)
@@ -40,9 +41,10 @@ def queries(report: str) -> list[str]:
         Distinct queries in order of appearance, at most 12: cells of keyword columns, then quoted phrases,
         then bold ones. Section titles and mere figures are left out.
     """
-    titles = {_clean(line.lstrip("# ")).casefold() for line in report.splitlines() if line.startswith("#")}
+    lines = report.splitlines()
+    titles = {_clean(line.lstrip("# ")).casefold() for line in lines if line.startswith("#")}
     found: dict[str, str] = {}
-    for text in (*_keyword_cells(report), *_marked(_QUOTED, report), *_marked(_BOLD, report)):
+    for text in (*_keyword_cells(lines), *_marked(_QUOTED, report), *_marked(_BOLD, report)):
         query = _clean(text)
         key = query.casefold()
         if not 0 < len(query) <= LONGEST or key in titles or key in SECTION_TITLES:
@@ -52,11 +54,11 @@ def queries(report: str) -> list[str]:
     return list(found.values())[:MOST]
 
 
-def _keyword_cells(report: str) -> Iterator[str]:
+def _keyword_cells(lines: Iterable[str]) -> Iterator[str]:
     """Cells of the keyword columns of all tables."""
     column: int | None = None
-    head: list[str] | None = None
-    for line in report.splitlines():
+    head: tuple[str, ...] | None = None
+    for line in lines:
         if "|" not in line:
             head = None
             continue
@@ -64,21 +66,31 @@ def _keyword_cells(report: str) -> Iterator[str]:
             continue
         cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
         if head is None:
-            head = [_clean(cell).casefold() for cell in cells]
+            head = _headings(tuple(cells))
             column = next((i for i, cell in enumerate(head) if cell in HEADINGS), None)
-        elif column is not None and column < len(cells):
-            separators = [_SEPARATOR.fullmatch(cell.replace(" ", "")) for cell in cells if cell]
-            if not all(separators):
-                yield cells[column]
+        elif column is not None and column < len(cells) and not _is_separator(cells):
+            yield cells[column]
+
+
+def _is_separator(cells: Iterable[str]) -> bool:
+    return all(_SEPARATOR.fullmatch(cell.replace(" ", "")) for cell in cells if cell)
+
+
+@lru_cache(maxsize=64)
+def _headings(cells: tuple[str, ...]) -> tuple[str, ...]:
+    """Headings of a table in plain form; every report has the same tables."""
+    return tuple(_clean(cell).casefold() for cell in cells)
 
 
 def _marked(pattern: re.Pattern[str], report: str) -> Iterator[str]:
+    """Texts that a pattern marks, of a fitting length."""
     for match in pattern.finditer(report):
         text = next(group for group in match.groups() if group is not None)
         if len(_clean(text)) in QUOTED_LENGTHS:
             yield text
 
 
+@lru_cache(maxsize=512)
 def _clean(text: str) -> str:
     """Text without tags, emphasis, punctuation around it and a leading rank number."""
     text = _TAG.sub("", text).strip(" \t*_~`|")

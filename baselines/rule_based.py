@@ -231,8 +231,8 @@ class RuleBasedPolicy(BasePolicy):
         leaving = {product for product, bad, _ in rows.values() if bad}
         if self.stale and self._first:
             # The review puts what has not sold for longest first.
-            idle = takewhile(self._is_stale, results.rows("review-", self._review_rows))
-            leaving.update(product for product, _ in idle)
+            for text in results.texts("review-"):
+                leaving.update(p for p, _ in takewhile(self._is_stale, self._review_rows.each(text)))
         adjust = [
             [product, price]
             for product, _, price in rows.values()
@@ -285,7 +285,7 @@ class RuleBasedPolicy(BasePolicy):
             "first": self._first,
             "stage": self._stage,
             "plan": self._plan,
-            "found": self._found,
+            "found": None if self._found is None else [list(row[-2:]) for row in self._found],
             "sourcing": self._sourcing.state(),
         }
 

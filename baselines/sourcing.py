@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from merchantbench_gym.baselines.report_queries import queries
@@ -21,7 +20,8 @@ PAGES_PER_SEARCH = 12
 _SUCCESS = ('{"ok":true', '{"ok": true')
 
 Action = list[dict[str, Any]]
-Found = list[Sequence[Any]]  # product id and supplier price
+Found = list[Sequence[Any]]
+"""Products found, the best first; id and supplier price are the last two entries of each."""
 
 # Price and least rating (of product and supplier) of each level, the best first.
 LADDER = ((20.0, 4.5), (50.0, 4.2), (100.0, 4.0), (200.0, 3.5))
@@ -50,11 +50,16 @@ class Results:
         text = self._texts.get(call_id)
         return None if text is None else json.loads(text)
 
-    def rows(self, prefix: str, reader: RowReader[T]) -> Iterator[T]:
+    def rows(self, prefix: str, reader: RowReader[T]) -> list[T]:
         """What a reader makes of the rows of all results whose id starts with a prefix."""
-        for call_id, text in self._texts.items():
-            if call_id.startswith(prefix):
-                yield from reader.values(text)
+        found: list[T] = []
+        for text in self.texts(prefix):
+            found += reader.values(text)
+        return found
+
+    def texts(self, prefix: str) -> list[str]:
+        """The results whose id starts with a prefix, as they came."""
+        return [text for call_id, text in self._texts.items() if call_id.startswith(prefix)]
 
 
 def call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
@@ -183,7 +188,6 @@ class ReportSourcing:
         self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
-        # A product that a query found goes before one that was only browsed.
         self._hits = RowReader("items", columns, partial(self._rank, 0))
         self._browsed = RowReader("items", columns, partial(self._rank, 1))
         # What the latest reading turn told, for the searches of the same turn.
@@ -247,27 +251,29 @@ class ReportSourcing:
         """Products and prices found, the best first; None if nothing was searched."""
         if not self._searched:
             return None
-        rows = chain(results.rows("browse-", self._browsed), results.rows("query-", self._hits))
-        best = {row[-2]: row for row in rows if row is not None}
-        return [[product, price] for *_, product, price in sorted(best.values())]
+        # What a query found goes before what was only browsed.
+        rows = results.rows("query-", self._hits) + results.rows("browse-", self._browsed)
+        best_first: Found = [*sorted(filter(None, rows))]
+        return best_first
 
-    def _rank(self, hit: int, product: str, price: float, history: float, shop: float) -> Any:
-        """Place of a product in the order of choice, with its id and price; None if it is not to be taken."""
+    def _rank(self, hit: int, product: str, price: float, history: float, shop: float) -> tuple[Any, ...]:
+        """Place of a product in the order of choice, its id and price; empty if it is not to be taken."""
         for level, (most, least) in enumerate(self._ladder):
             if price <= most and history >= least and shop >= least:
                 return level, hit, -history, -shop, _number(product), product, price
-        return None
+        return ()
 
     def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
         """The best products that are neither on the shelf nor have left it lately."""
         chosen: Found = []
-        on_shelf = set(shelf)
-        for row in found:
+        taken = set(shelf)
+        for *_, product, price in found:
             if len(chosen) == need:
                 break
-            last = self._seen.get(row[0])
-            if row[0] not in on_shelf and (last is None or not self._bars(last, day)):
-                chosen.append(row)
+            last = self._seen.get(product)
+            if product not in taken and (last is None or not self._bars(last, day)):
+                chosen.append([product, price])
+                taken.add(product)
         return chosen
 
     def state(self) -> dict[str, Any]:

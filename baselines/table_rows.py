@@ -48,27 +48,42 @@ class RowReader(Generic[T]):
         self._cells: Callable[[Any], tuple[Any, ...]] = tuple
         self._known: dict[str, T] = {}
 
-    def values(self, text: str) -> Iterator[T]:
-        """Values of the rows of a table, in their order, made as they are asked for.
+    def values(self, text: str) -> list[T]:
+        """Values of the rows of a table, in their order.
 
         Args:
             text: A successful result that has the table.
         """
+        rows = self._rows(text)
+        if rows is None:
+            return list(self._parsed(text))
+        try:
+            return list(map(self._known.__getitem__, rows))
+        except KeyError:
+            return [self._value(row) for row in rows]
+
+    def each(self, text: str) -> Iterator[T]:
+        """As `values`, but a row is read only when it is asked for."""
+        rows = self._rows(text)
+        return self._parsed(text) if rows is None else map(self._value, rows)
+
+    def _rows(self, text: str) -> list[str] | None:
+        """Texts of the rows as they are remembered; None if the table is empty or in an unusual form."""
         head = text.find(self._start)
         first = text.find(_ROWS, head)
         if head < 0 or first < 0:
-            # Empty, or not in the form in which this environment writes it.
-            yield from self._parsed(text)
-            return
+            return None
         self._follow(text[head + len(self._start) - 1 : first + 1])
-        known, ignored = self._known, self._ignored
-        for row in text[first + len(_ROWS) : text.find(_END, first)].split(_NEXT):
-            key = row.rsplit(",", ignored)[0] if ignored else row
-            if key not in known:
-                if len(known) >= REMEMBERED:
-                    known.clear()
-                known[key] = self._read(*self._cells(json.loads(f'["P{key}]')))
-            yield known[key]
+        rows = text[first + len(_ROWS) : text.find(_END, first)].split(_NEXT)
+        return [row.rsplit(",", self._ignored)[0] for row in rows] if self._ignored else rows
+
+    def _value(self, row: str) -> T:
+        known = self._known
+        if row not in known:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[row] = self._read(*self._cells(json.loads(f'["P{row}]')))
+        return known[row]
 
     def _follow(self, layout: str) -> None:
         """Note which columns the table has; what was read of other ones is forgotten."""
