@@ -26,6 +26,8 @@ MAX_CHARACTERS = 24
 CJK_SIZES = (2, 3, 4)
 MIN_CARRIERS = 5
 
+MAX_PAIRS = 100_000  # of phrases compared, kept
+
 ALIKE = 0.8
 """Overlap from which two phrases say the same of almost the same products."""
 ALIKE_WITHIN = 0.3
@@ -90,11 +92,15 @@ class Inside(NamedTuple):
         phrases: Indices of the phrases, ascending.
         members: Products of the category that carry them.
         place: Place among ``phrases`` of the phrase of each member.
+        ratings: Shown rating of each member in hundredths, which makes sums of them exact.
+        alphabetical: Place of each phrase in alphabetical order.
     """
 
     phrases: IntArray
     members: IntArray
     place: IntArray
+    ratings: IntArray
+    alphabetical: IntArray
 
 
 class Phrases:
@@ -130,6 +136,7 @@ class Phrases:
             array.flags.writeable = False
         self._inside: dict[int, Inside] = {}
         self._sets: dict[int, frozenset[int]] = {}
+        self._near: dict[tuple[int, int], bool] = {}
 
     def __len__(self) -> int:
         """Number of phrases."""
@@ -139,18 +146,20 @@ class Phrases:
         """Products that carry a phrase, ascending."""
         return self.members[self._bounds[phrase] : self._bounds[phrase + 1]]
 
-    def inside(self, category: int, categories: IntArray) -> Inside:
+    def inside(self, category: int, catalog: PublicCatalog) -> Inside:
         """The phrases that products of one category carry.
 
         Args:
             category: The category.
-            categories: Category of each product.
+            catalog: The catalog of these phrases.
         """
         found = self._inside.get(category)
         if found is None:
-            here = categories[self.members] == category
+            here = catalog.category[self.members] == category
             own, place = np.unique(self.group[here], return_inverse=True)
-            found = self._inside[category] = Inside(own, self.members[here], place)
+            members = self.members[here]
+            ratings = np.rint(catalog.historical_rating[members] * 100).astype(np.int64)
+            found = self._inside[category] = Inside(own, members, place, ratings, self.alphabetical[own])
         return found
 
     def _carrier_set(self, phrase: int) -> frozenset[int]:
@@ -182,9 +191,18 @@ class Phrases:
         for phrase in ranked:
             if len(taken) == count:
                 break
-            if not any(self.near_duplicates(phrase, before) for before in taken):
+            if not any(self._is_near(phrase, before) for before in taken):
                 taken.append(phrase)
         return taken
+
+    def _is_near(self, one: int, other: int) -> bool:
+        """`near_duplicates`, found out once for phrases that rank high day after day."""
+        near = self._near.get((one, other))
+        if near is None:
+            if len(self._near) >= MAX_PAIRS:
+                self._near.clear()
+            near = self._near[one, other] = self.near_duplicates(one, other)
+        return near
 
 
 def phrases_of(catalog: PublicCatalog) -> Phrases:

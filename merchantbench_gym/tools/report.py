@@ -32,6 +32,8 @@ MARKED_CHANGE = 5.0
 KEYWORD_CATEGORIES = 3
 KEYWORDS_PER_CATEGORY = 3
 
+_AMOUNTS = 2**40  # more cents than any price has
+
 
 @tool(kind="READ", examples=[{}])
 def get_daily_report(ctx: Context) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class Row(NamedTuple):
 
     name: str
     course: Course
-    offers: IntArray
+    offers: int
     price: int | None
 
 
@@ -128,15 +130,28 @@ def _course(units: Sequence[float]) -> Course:
 
 def _categories(view: MerchantView, past: PastOffers, units: Sequence[Sequence[float]]) -> list[Row]:
     """The categories, those with the greatest change against the mean first, then by name."""
-    rows = []
-    for index, name in enumerate(view.catalog.categories):
-        members = view.catalog.category_members[index]
-        offers = members[past.listed[members]]
-        course = _course([of_day[index] for of_day in units])
-        rows.append(Row(name, course, offers, _median(past.price[offers])))
+    categories = view.catalog.categories
+    counts, medians = _medians(view.catalog.category[past.listed], past.price[past.listed], len(categories))
+    rows = [
+        Row(name, _course(of_days), offers, median if offers else None)
+        for name, of_days, offers, median in zip(
+            categories, zip(*units, strict=True), counts.tolist(), medians.tolist(), strict=True
+        )
+    ]
     lowest = float("-inf")
     return sorted(
         rows, key=lambda row: (-(lowest if row.course.to_mean is None else row.course.to_mean), row.name)
+    )
+
+
+def _medians(group: IntArray, cents: IntArray, groups: int) -> tuple[IntArray, IntArray]:
+    """Size and median amount of each group, half-even to cents; the median of an empty group is no figure."""
+    counts = np.bincount(group, minlength=groups)
+    # Group and amount in one integer, so that one sort orders the amounts of all groups.
+    ordered = np.append(np.sort(group * _AMOUNTS + cents) % _AMOUNTS, 0)
+    first = np.cumsum(counts) - counts
+    return counts, half_even(
+        ordered[first + np.maximum(counts - 1, 0) // 2] + ordered[first + counts // 2], 2
     )
 
 
@@ -147,7 +162,7 @@ def _category_cells(row: Row, words: ReportWords) -> list[str]:
         _percent(row.course.to_day_before, words),
         _percent(row.course.to_mean, words),
         _trend(row.course.to_mean, words),
-        str(len(row.offers)),
+        str(row.offers),
         words.unknown if row.price is None else amount(row.price),
     ]
 
@@ -158,22 +173,20 @@ def _keywords(view: MerchantView, past: PastOffers, rows: Sequence[Row]) -> list
     phrases = phrases_of(catalog)
     cells = []
     for row in rows[:KEYWORD_CATEGORIES]:
-        own = phrases.inside(catalog.categories.index(row.name), catalog.category)
+        own = phrases.inside(catalog.categories.index(row.name), catalog)
         here = past.listed[own.members]
-        members, place = own.members[here], own.place[here]
+        place = own.place[here]
         counts = np.bincount(place, minlength=len(own.phrases))
-        fitting = np.flatnonzero((counts >= MIN_CARRIERS) & (2 * counts <= len(row.offers)))
-        # Ratings are shown with two decimals, so they and their sums are exact as integers.
-        sums = np.bincount(place, np.rint(catalog.historical_rating[members] * 100), len(own.phrases))
+        fitting = ((counts >= MIN_CARRIERS) & (2 * counts <= row.offers)).nonzero()[0]
+        sums = np.bincount(place, own.ratings[here], len(own.phrases))
         means = half_even(sums[fitting], counts[fitting])
-        ranks = phrases.alphabetical[own.phrases[fitting]]
-        order = np.lexsort((ranks, -means, counts[fitting]))
-        ranked = dict(zip(own.phrases[fitting[order]].tolist(), order.tolist(), strict=True))
+        order = np.lexsort((own.alphabetical[fitting], -means, counts[fitting]))
+        ranked = own.phrases[fitting[order]].tolist()
         for phrase in phrases.pick(ranked, KEYWORDS_PER_CATEGORY):
-            i = fitting[ranked[phrase]]
-            price = _median(past.price[members[place == i]])
+            i = order[ranked.index(phrase)]
+            price = _median(past.price[own.members[here][place == fitting[i]]])
             assert price is not None
-            shown = str(counts[i]), amount(price), amount(int(means[ranked[phrase]]))
+            shown = str(counts[fitting[i]]), amount(price), amount(int(means[i]))
             cells.append([phrases.texts[phrase], row.name, *shown])
     return cells
 
