@@ -16,15 +16,13 @@ from merchantbench_gym.tools.numbers import hundredths
 from merchantbench_gym.tools.pages import SHELF_PAGE, Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, money
-from merchantbench_gym.tools.row_texts import RowTexts
+from merchantbench_gym.tools.shelf_rows import ShelfRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from merchantbench_gym.market.merchant import ProductTotals
     from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import Context
-    from merchantbench_gym.tools.view import PublicCatalog
 
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
@@ -261,34 +259,6 @@ def shown_age(hours: npt.NDArray[np.int64]) -> list[float]:
     return [_days(age) for age in hours.tolist()]
 
 
-class ShelfTexts:
-    """Texts of the rows of a merchant's shelf; only the age of a listing changes in every window."""
-
-    def __init__(self, catalog: PublicCatalog) -> None:
-        """Make an empty memory for the products of a catalog."""
-        self._pieces = catalog.row_pieces
-        self._logistics = catalog.logistics_hours
-        self.offers = RowTexts(self._offer)
-        self.results = RowTexts(_results)
-
-    def _offer(self, product: int, sale: int, price: int, stock: int, ship_hours: int, listed: bool) -> str:
-        """The row up to the age: the product and the supplier's side; prices in cents."""
-        name, category, *_ = self._pieces(product)
-        available = "true" if listed else "false"
-        return (
-            f"{name}{category}{sale / 100!r},{price / 100!r},{stock},{ship_hours},{self._logistics[product]},"
-            f"{available},"
-        )
-
-
-def _results(product: int, sums: ProductTotals, rating: float) -> str:
-    """The row after the age: lifetime results."""
-    return (
-        f",{sums.procured},{sums.gross_profit / 100!r},{sums.net_profit / 100!r},{sums.fines / 100!r},"
-        f"{hundredths(rating)!r}]"
-    )
-
-
 @tool(kind="READ", examples=[{}, {"page": 1, "page_size": 20}])
 def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHELF_PAGE) -> dict[str, Any]:
     """Show the shelf with prices, supply state and lifetime results.
@@ -308,15 +278,13 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     start, stop = bounds(page, page_size)
     part = slice(start, stop)
     products = shelf.product[part].tolist()
+    pieces = view.kept("shelf rows", lambda: ShelfRows(view.catalog))
+    pieces.follow(products)
     supply = (shelf.sale_price, shelf.price, shelf.stock, shelf.ship_hours, shelf.listed)
-    texts = view.kept("shelf texts", lambda: ShelfTexts(view.catalog))
-    offers = texts.offers.texts(products, zip(*(column[part].tolist() for column in supply), strict=True))
-    lifetime = zip(view.product_totals(products), view.listing_ratings(products), strict=True)
-    results = texts.results.texts(products, lifetime)
-    rows = [
-        f"{offer}{age!r}{result}"
-        for offer, age, result in zip(offers, shown_age(shelf.age[part]), results, strict=True)
-    ]
+    offers = pieces.offers(np.array([column[part] for column in supply]))
+    results = pieces.results(view.product_totals(products), view.listing_ratings(products))
+    ages = shown_age(shelf.age[part])
+    rows = [f"{offer}{age!r}{result}" for offer, age, result in zip(offers, ages, results, strict=False)]
     return {
         **page_fields(page, page_size, len(shelf.product)),
         "items": ReadyTable(LISTING_COLUMNS, rows),
