@@ -20,7 +20,7 @@ from merchantbench_gym.tools import default_registry, dispatch
 from merchantbench_gym.tools.calls import Batch, body_hash, plain_json, turn_fault
 from merchantbench_gym.tools.context import Context, RiskSets, WindowBook, WindowInfo
 from merchantbench_gym.tools.control import END_OF_STEP
-from merchantbench_gym.tools.observation import RISKS, packet, render, risk_sets
+from merchantbench_gym.tools.observation import RISKS, Observer, risk_sets
 from merchantbench_gym.tools.registry import Registry, Tool
 from merchantbench_gym.tools.results import canonical, stamp
 from merchantbench_gym.tools.turns import (
@@ -171,6 +171,12 @@ class Session:
         """Return the turns a merchant may still make in the current window; 0 unless it is deciding."""
         seat = self._seats[merchant]
         return self.turns_limit - seat.used if seat.phase == "deciding" else 0
+
+    def turn_results(self, merchant: int, window: int) -> list[TurnResult]:
+        """Return the responses to a merchant's turns in the current or the previous window, in order."""
+        seat = self._seats[merchant]
+        receipts = (*seat.older.values(), *seat.receipts.values())
+        return [receipt.response for receipt in receipts if receipt.response.window == window]
 
     def end_reason(self, merchant: int) -> str:
         """Return "horizon" or "shop_closed" once the merchant's run has ended, else ""."""
@@ -355,22 +361,17 @@ class Session:
         )
 
     def _observe(self, merchant: int, info: WindowInfo, touched: bool) -> dict[str, Any]:
-        scenario, book = self.world.scenario, self._seats[merchant].book
-        return packet(
-            self._views[merchant],
-            scenario,
+        book = self._seats[merchant].book
+        return self._observers[merchant].packet(
             info,
             book,
             report_tool="get_daily_report" not in self._denied,
-            language=scenario.brief.language,
             # Nothing but the merchant's own hand changes a risk inside a window.
             risks=None if touched else book.risks_at_open,
         )
 
     def _render(self, merchant: int, observed: Mapping[str, Any]) -> str:
-        scenario, closed_t = self.world.scenario, self.world.closed_t(merchant)
-        closed = None if closed_t is None else stamp(closed_t)
-        return render(observed, scenario.brief.language, fees=scenario.fees.enabled, closed=closed)
+        return self._observers[merchant].text(observed, self._seats[merchant].book)
 
     # --- records ---
 
@@ -508,6 +509,7 @@ class Session:
     def _adopt(self, world: World) -> None:
         self.world = world
         self._views = [MerchantView(world, m) for m in range(world.merchants)]
+        self._observers = [Observer(view, world.scenario) for view in self._views]
 
     def clone(self) -> Session:
         """Return an independent session in the same state, with cloned providers and without listeners."""

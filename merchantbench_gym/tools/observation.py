@@ -1,12 +1,13 @@
 """The observation: one packet of figures per window and its rendering as text.
 
-Both are pure functions of the merchant's state and the window's bookkeeping; nothing is remembered between
-two readings.
+Both are pure functions of the merchant's state and the window's bookkeeping. What a window fixes is not found
+out again at every reading (`Observer`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from merchantbench_gym.market.calendar import date_of, day_of, hour_of, stamp
 from merchantbench_gym.market.orders import STATUSES
@@ -72,6 +73,37 @@ def event_type(event: SupplierEvent) -> str:
     return event.type
 
 
+class Fixed(NamedTuple):
+    """The blocks of a packet that stay as they are while a window is open, whatever the merchant does."""
+
+    time: dict[str, Any]
+    changes: dict[str, int]
+    totals: dict[str, int]
+    events: dict[str, int]
+    new_risks: dict[str, int]
+    cash: dict[str, float]
+    pnl: dict[str, float]
+    shop: dict[str, Any] | None
+
+
+def fixed_blocks(view: MerchantView, scenario: Scenario, window: WindowInfo, book: WindowBook) -> Fixed:
+    """What a window fixes; arguments as for `packet`."""
+    changes = _changes(view.transitions(window.from_t - 1, window.to_t))
+    totals = view.status_counts()
+    opened, closed = book.risks_at_open, book.risks_at_close
+    cash, pnl = _money(view, book)
+    return Fixed(
+        _time(scenario, window),
+        changes,
+        {"total": sum(totals), **dict(zip(STATUSES, totals, strict=True))},
+        _events(view, window, book, changes["stockout"]),
+        {name: len(opened[name] - closed[name]) for name in RISKS},
+        cash,
+        pnl,
+        _shop(view) if scenario.rating.enabled else None,
+    )
+
+
 def packet(
     view: MerchantView,
     scenario: Scenario,
@@ -81,6 +113,7 @@ def packet(
     report_tool: bool,
     language: str = "en",
     risks: Mapping[str, frozenset[int]] | None = None,
+    fixed: Fixed | None = None,
 ) -> dict[str, Any]:
     """The observation as data.
 
@@ -92,32 +125,35 @@ def packet(
         report_tool: Whether the merchant may call the report tool.
         language: Language of the goal reminder.
         risks: The risk sets as of now, where the caller has them already.
+        fixed: What the window fixes, where the caller has it already.
 
     Returns:
         A fresh packet; money in currency units, times as ``D13H00``.
     """
-    now = window.to_t
-    changes = _changes(view.transitions(window.from_t - 1, now))
-    totals = view.status_counts()
+    blocks = fixed_blocks(view, scenario, window, book) if fixed is None else fixed
     active, most = view.shelf_size(), scenario.merchant.max_listings
     current = risk_sets(view) if risks is None else risks
-    opened, closed = book.risks_at_open, book.risks_at_close
     words = WORDS[language]
     return {
-        "time": _time(scenario, window),
-        "orders": {
-            "changes": changes,
-            "totals": {"total": sum(totals), **dict(zip(STATUSES, totals, strict=True))},
+        "time": {
+            "state": window.state,
+            **blocks.time,
+            "turn": window.turn,
+            "turns_limit": window.turns_limit,
+            "turns_left": window.turns_left,
+            "since": {"from": stamp(window.from_t), "to": stamp(window.to_t)},
         },
+        "orders": {"changes": blocks.changes.copy(), "totals": blocks.totals.copy()},
         "supply": {
             "listings": {"active": active, "max": most, "free_slots": most - active},
-            "events": _events(view, window, book, changes["stockout"]),
+            "events": blocks.events.copy(),
             "current_risks": {name: len(products) for name, products in current.items()},
-            "new_risks": {name: len(opened[name] - closed[name]) for name in RISKS},
+            "new_risks": blocks.new_risks.copy(),
         },
-        **_money(view, book),
-        "shop": _shop(view) if scenario.rating.enabled else None,
-        "daily_report_available": report_tool and scenario.reports.enabled and day_of(now) >= 2,
+        "cash": blocks.cash.copy(),
+        "pnl": blocks.pnl.copy(),
+        "shop": None if blocks.shop is None else blocks.shop.copy(),
+        "daily_report_available": report_tool and scenario.reports.enabled and window.to_t >= 24,
         "goal_reminder": words.goal if scenario.brief.goals is None else words.custom_goals,
     }
 
@@ -126,17 +162,12 @@ def _time(scenario: Scenario, window: WindowInfo) -> dict[str, Any]:
     now, days = window.to_t, scenario.run.horizon_days
     date = date_of(scenario.calendar.start_date, now)
     return {
-        "state": window.state,
         "day": day_of(now),
         "hour": hour_of(now),
         "date": None if date is None else date.isoformat(),
         "horizon_days": days,
         "window": window.index + 1,
         "windows_total": -(-24 * days // scenario.run.activation_period),
-        "turn": window.turn,
-        "turns_limit": window.turns_limit,
-        "turns_left": window.turns_left,
-        "since": {"from": stamp(window.from_t), "to": stamp(now)},
     }
 
 
@@ -164,29 +195,28 @@ def _events(view: MerchantView, window: WindowInfo, book: WindowBook, stockouts:
     return events
 
 
-def _money(view: MerchantView, book: WindowBook) -> dict[str, dict[str, float]]:
+def _money(view: MerchantView, book: WindowBook) -> tuple[dict[str, float], dict[str, float]]:
     accounts, figures = view.accounts(), view.figures()
     net, fines = accounts.net_assets, accounts.fines / 100
-    return {
-        "cash": {
-            "balance": accounts.balance / 100,
-            "deposit_pool": accounts.deposit / 100,
-            "in_transit": accounts.in_transit / 100,
-            "receivable": accounts.receivable / 100,
-            "net_assets": net / 100,
-            "net_assets_change": (net - book.net_assets_at_close) / 100,
-            "cumulative_fine": fines,
-        },
-        "pnl": {
-            "gmv": figures["gmv"] / 100,
-            "cogs": figures["procured_cost"] / 100,
-            "platform_fees": figures["commission"] / 100,
-            "fulfilment_fees": figures["fulfilment"] / 100,
-            "refund_loss": (figures["reverse_fees"] + figures["recovery_loss"]) / 100,
-            "fines": fines,
-            "net_profit": figures["closed_profit"] / 100,
-        },
+    cash = {
+        "balance": accounts.balance / 100,
+        "deposit_pool": accounts.deposit / 100,
+        "in_transit": accounts.in_transit / 100,
+        "receivable": accounts.receivable / 100,
+        "net_assets": net / 100,
+        "net_assets_change": (net - book.net_assets_at_close) / 100,
+        "cumulative_fine": fines,
     }
+    pnl = {
+        "gmv": figures["gmv"] / 100,
+        "cogs": figures["procured_cost"] / 100,
+        "platform_fees": figures["commission"] / 100,
+        "fulfilment_fees": figures["fulfilment"] / 100,
+        "refund_loss": (figures["reverse_fees"] + figures["recovery_loss"]) / 100,
+        "fines": fines,
+        "net_profit": figures["closed_profit"] / 100,
+    }
+    return cash, pnl
 
 
 def _shop(view: MerchantView) -> dict[str, Any]:
@@ -200,8 +230,45 @@ def _shop(view: MerchantView) -> dict[str, Any]:
     }
 
 
+class Lines(NamedTuple):
+    """Text of what a window fixes."""
+
+    orders: str
+    events: str
+    new_risks: str
+    money: str
+
+
+def fixed_lines(packet: Mapping[str, Any], language: str = "en", *, fees: bool = False) -> Lines:
+    """Text of what a window fixes; arguments as for `render`."""
+    words = WORDS[language]
+    orders, supply, cash, pnl, shop = (packet[name] for name in ("orders", "supply", "cash", "pnl", "shop"))
+    since, changes, totals = packet["time"]["since"], orders["changes"], orders["totals"]
+    fee_items = ""
+    if fees:
+        fee_items = words.fees.format(pnl["platform_fees"], pnl["fulfilment_fees"], pnl["refund_loss"])
+    numbers = (since["from"], since["to"], changes["total"], changes["new_orders"])
+    return Lines(
+        words.changes.format(*numbers, _some(changes, STATUSES, language))
+        + "\n"
+        + words.totals.format(totals["total"], _some(totals, STATUSES, language)),
+        words.events.format(_some(supply["events"], EVENT_TYPES, language)),
+        _some(supply["new_risks"], RISKS, language),
+        words.cash.format(*cash.values())
+        + "\n"
+        + words.result.format(pnl["gmv"], pnl["cogs"], fee_items, pnl["net_profit"])
+        + "\n"
+        + (words.no_rating if shop is None else words.rating.format(*shop.values())),
+    )
+
+
 def render(
-    packet: Mapping[str, Any], language: str = "en", *, fees: bool = False, closed: str | None = None
+    packet: Mapping[str, Any],
+    language: str = "en",
+    *,
+    fees: bool = False,
+    closed: str | None = None,
+    fixed: Lines | None = None,
 ) -> str:
     """The observation as text.
 
@@ -210,45 +277,90 @@ def render(
         language: Language of the fixed words.
         fees: Whether the scenario has fees.
         closed: The hour in which the shop closed, as a time string, for a packet in state ``closed``.
+        fixed: Text of what the window fixes, where the caller has it already.
 
     Returns:
         Blocks separated by one empty line, the goal in the last one (left out after the end).
     """
     words = WORDS[language]
-
-    def some(counts: Mapping[str, int], names: tuple[str, ...]) -> str:
-        return (
-            words.separator.join([f"{name} {counts[name]}" for name in names if counts[name]]) or words.none
-        )
-
-    time, orders, supply, cash, pnl, shop = (
-        packet[name] for name in ("time", "orders", "supply", "cash", "pnl", "shop")
-    )
-    since, changes, totals, listings = time["since"], orders["changes"], orders["totals"], supply["listings"]
-    fee_items = (
-        words.fees.format(pnl["platform_fees"], pnl["fulfilment_fees"], pnl["refund_loss"]) if fees else ""
-    )
+    lines = fixed_lines(packet, language, fees=fees) if fixed is None else fixed
+    listings = packet["supply"]["listings"]
+    shelf = words.shelf.format(listings["active"], listings["max"], listings["free_slots"])
+    risks = words.risks.format(_some(packet["supply"]["current_risks"], RISKS, language), lines.new_risks)
     blocks = [
         _head(packet, words, closed),
-        words.changes.format(
-            since["from"], since["to"], changes["total"], changes["new_orders"], some(changes, STATUSES)
-        )
-        + "\n"
-        + words.totals.format(totals["total"], some(totals, STATUSES)),
-        words.shelf.format(listings["active"], listings["max"], listings["free_slots"])
-        + "\n"
-        + words.events.format(some(supply["events"], EVENT_TYPES))
-        + "\n"
-        + words.risks.format(some(supply["current_risks"], RISKS), some(supply["new_risks"], RISKS)),
-        words.cash.format(*cash.values())
-        + "\n"
-        + words.result.format(pnl["gmv"], pnl["cogs"], fee_items, pnl["net_profit"])
-        + "\n"
-        + (words.no_rating if shop is None else words.rating.format(*shop.values())),
+        lines.orders,
+        f"{shelf}\n{lines.events}\n{risks}",
+        lines.money,
     ]
-    if time["state"] in ("open", "waiting"):
+    if packet["time"]["state"] in ("open", "waiting"):
         blocks.append(packet["goal_reminder"])
     return "\n\n".join(blocks)
+
+
+def _some(counts: Mapping[str, int], names: tuple[str, ...], language: str) -> str:
+    """Those of some counts that are not zero, by name."""
+    return _some_of(tuple([counts[name] for name in names]), names, language)
+
+
+@lru_cache(maxsize=4096)
+def _some_of(counts: tuple[int, ...], names: tuple[str, ...], language: str) -> str:
+    words = WORDS[language]
+    named = [f"{name} {count}" for name, count in zip(names, counts, strict=True) if count]
+    return words.separator.join(named) or words.none
+
+
+class Observer:
+    """Packets and texts of one merchant; what a window fixes is found out once, at its first reading.
+
+    A window is known by its book, which stays the same object for as long as the window is open.
+    """
+
+    __slots__ = ("_book", "_fees", "_fixed", "_language", "_lines", "_scenario", "_view")
+
+    def __init__(self, view: MerchantView, scenario: Scenario) -> None:
+        """Observe for the merchant of a view."""
+        self._view = view
+        self._scenario = scenario
+        self._language: str = scenario.brief.language
+        self._fees: bool = scenario.fees.enabled
+        self._book: WindowBook | None = None
+        self._fixed: Fixed | None = None
+        self._lines: Lines | None = None
+
+    def packet(
+        self,
+        window: WindowInfo,
+        book: WindowBook,
+        *,
+        report_tool: bool,
+        risks: Mapping[str, frozenset[int]] | None,
+    ) -> dict[str, Any]:
+        """A fresh packet as of now; arguments as for the function `packet`."""
+        if self._book is not book or self._fixed is None:
+            self._fixed = fixed_blocks(self._view, self._scenario, window, book)
+            self._book, self._lines = book, None
+        return packet(
+            self._view,
+            self._scenario,
+            window,
+            book,
+            report_tool=report_tool,
+            language=self._language,
+            risks=risks,
+            fixed=self._fixed,
+        )
+
+    def text(self, packet: Mapping[str, Any], book: WindowBook) -> str:
+        """The text of the packet as of now."""
+        lines = self._lines if self._book is book else None
+        if lines is None:
+            lines = fixed_lines(packet, self._language, fees=self._fees)
+            if self._book is book:
+                self._lines = lines
+        closed_t = self._view.closed_t
+        closed = None if closed_t is None else stamp(closed_t)
+        return render(packet, self._language, fees=self._fees, closed=closed, fixed=lines)
 
 
 def _head(packet: Mapping[str, Any], words: Any, closed: str | None) -> str:
