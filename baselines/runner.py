@@ -13,6 +13,7 @@ from gymnasium import spaces
 import merchantbench_gym
 from merchantbench_gym.baselines.policy import Policy, PolicyStop
 from merchantbench_gym.baselines.tally import Tally, Tap, start_counting
+from merchantbench_gym.session import TurnRefused
 from merchantbench_gym.wrappers.chat_seat import ChatSeat
 from merchantbench_gym.wrappers.errors import ResponseLost
 from merchantbench_gym.wrappers.memory_doc import notes_reader
@@ -152,7 +153,7 @@ def run_episode(
         while not run.over and not reason:
             reason = run.limit_reached()
             if not reason:
-                step = answered(env.step, run.act())
+                step = run.step(env, run.act())
                 if step is None:
                     reason = "response_lost"
                 else:
@@ -295,6 +296,27 @@ class SeatRun:
             for term in TERMS:
                 self.terms[term] += _cents(info[term])
         self._see_window(info)
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step an environment of one seat; None if the answer is lost for good.
+
+        Raises:
+            PolicyError: The policy cannot go on from what has happened.
+        """
+        try:
+            return answered(env.step, action)
+        except TurnRefused as refused:
+            front = self.policy
+            if not isinstance(front, ChatSeat) or not front.transcript.is_late(refused):
+                raise
+            if not env.has_wrapper_attr("catch_up"):
+                raise
+            session = env.get_wrapper_attr("session")
+            turns = session.turn_results(self.merchant, front.transcript.window)
+            step = env.get_wrapper_attr("catch_up")()
+            with blame_policy():
+                front.recover(turns, step[0], step[4])
+            return step
 
     def tell(self) -> None:
         """Tell the policy what came of its turn, if it wants to know before it is asked again.

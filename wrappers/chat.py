@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
 
+from merchantbench_gym.session import TurnRefused
 from merchantbench_gym.wrappers.chat_spaces import Messages, Tools
 from merchantbench_gym.wrappers.nesting import Nested
 from merchantbench_gym.wrappers.order import check_order
@@ -25,8 +26,9 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
     is an assistant message: a mapping, JSON text or an SDK object. Canonical actions will do as well.
 
     Every action is sent with a turn id and the window it answers, so that a lost answer can be asked for
-    again and a late action cannot touch a later window. Messages of the user's role that start with
-    ``[turns]`` or ``[harness]`` are not the market's but ours.
+    again and a late action cannot touch a later window: the step then returns the observation as of now,
+    after a message that names what took effect. Messages of the user's role that start with ``[turns]``,
+    ``[harness]`` or ``[recovered]`` are not the market's but ours.
 
     Args:
         env: Environment to wrap.
@@ -65,6 +67,8 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         )
         gymnasium.Wrapper.__init__(self, env)
         self.transcript = transcript
+        self._mark: dict[str, Any] = {}  # the transcript at the first observation of the window
+        self._events: list[dict[str, Any]] = []
         self.observation_space = spaces.Dict(
             messages=Messages(), tools=Tools(env.get_wrapper_attr("tool_schemas"))
         )
@@ -75,6 +79,7 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         """Reset the environment and begin a conversation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self.transcript.begin(self.env.get_wrapper_attr("system_prompt"), observation, info)
+        self._mark, self._events = {}, []
         return self._observation(), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
@@ -85,13 +90,44 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
         Raises:
             ResetNeeded: There is no episode, or it has ended.
-            TurnRefused: The window is over already, or the action named a turn or note that is refused.
+            TurnRefused: The action named a turn, window or note that is refused.
         """
         self._check_begun()
+        self._checkpoint()
         sent = self.transcript.sent(action)
-        observation, reward, terminated, truncated, info = self.env.step(sent)
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(sent)
+        except TurnRefused as refused:
+            if not self.transcript.is_late(refused) or not self.env.has_wrapper_attr("catch_up"):
+                raise
+            return self.catch_up()
         self.transcript.add(sent, observation, info)
         return self._observation(), reward, terminated, truncated, info
+
+    def catch_up(self) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Go on after somebody else has ended the window, as a step without a turn.
+
+        The conversation is that of the first observation of the window, followed by the turns of it that took
+        effect and the observation as of now.
+        """
+        self._check_begun()
+        self._checkpoint()
+        window, session = self.transcript.window, self.get_wrapper_attr("session")
+        turns = session.turn_results(int(getattr(self.unwrapped, "merchant", 0)), window)
+        observation, reward, terminated, truncated, info = self.env.get_wrapper_attr("catch_up")()
+        self.transcript.recover(self._mark, turns, observation, info)
+        self._events.append({"kind": "recovered", "window": window, "turns": len(turns)})
+        return self._observation(), reward, terminated, truncated, info
+
+    def take_events(self) -> list[dict[str, Any]]:
+        """The recoveries since the last call, for the record."""
+        taken, self._events = self._events, []
+        return taken
+
+    def _checkpoint(self) -> None:
+        # At the first step rather than the first observation: a wrapper may shorten the conversation between.
+        if self.transcript.turns == 0:
+            self._mark = self.transcript.to_json()
 
     def observe(self) -> tuple[Observation, dict[str, Any]]:
         """Observation and info as of now, those of the last return, without any effect."""
@@ -112,7 +148,9 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         }
 
     def _state(self) -> dict[str, Any]:
-        return self.transcript.to_json()
+        return {"transcript": self.transcript.to_json(), "mark": self._mark, "events": list(self._events)}
 
     def _take(self, state: Any) -> None:
-        self.transcript.load(state)
+        mark, events = dict(state["mark"]), list(state["events"])
+        self.transcript.load(state["transcript"])
+        self._mark, self._events = mark, events

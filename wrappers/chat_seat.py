@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from merchantbench_gym.recording.actions import action_text, text_action
+from merchantbench_gym.session import TurnResult
 from merchantbench_gym.wrappers.context import ContextManager, ContextSettings
 from merchantbench_gym.wrappers.seat import Seat
 from merchantbench_gym.wrappers.transcript import Transcript
@@ -75,6 +76,7 @@ class ChatSeat:
         self._notes = notes
         self._tools: list[dict[str, Any]] = []
         self._sent: Any = None
+        self._mark: dict[str, Any] = {}  # the transcript at the first observation of the window
         self._waits = False  # for what comes of the action sent
         self._begun = False
         self._journal: Any = None
@@ -97,6 +99,8 @@ class ChatSeat:
         """Choose the action of one turn."""
         self.take(observation, info)
         messages = {"messages": self._manager.request(), "tools": _copied(self._tools)}
+        if self.transcript.turns == 0:
+            self._mark = self.transcript.to_json()
         action = self.policy.act(messages, {**info, **self._manager.info()})
         self._sent = self.transcript.sent(self._manager.signed(action))
         self._waits = True
@@ -115,6 +119,24 @@ class ChatSeat:
         else:
             return
         self._waits, self._sent = False, None
+        self._write()
+
+    def recover(self, turns: Iterable[TurnResult], observation: Any, info: Mapping[str, Any]) -> None:
+        """Go on after somebody else has ended the window, see ``Chat.catch_up``.
+
+        Args:
+            turns: The turns of the window that took effect.
+            observation: Raw observation as of now.
+            info: Its info.
+        """
+        if self.transcript.turns == 0:
+            self._mark = self.transcript.to_json()
+        self.transcript.recover(self._mark, turns, observation, info)
+        self._manager.took(self._sent, self.transcript, self._tools, observation, info, self._notes)
+        self._waits, self._sent = False, None
+        self._write()
+
+    def _write(self) -> None:
         if self._journal is not None:
             self._journal.messages(self.transcript.added, merchant=self._merchant)
 
@@ -126,6 +148,8 @@ class ChatSeat:
             observation: Raw observation that came of it.
             info: Its info.
         """
+        if self.transcript.turns == 0:
+            self._mark = self.transcript.to_json()
         self._sent, self._waits = action, True
         self.take(observation, info)
 
@@ -142,6 +166,7 @@ class ChatSeat:
         return {
             "policy": self.policy.state_dict(),
             "transcript": self.transcript.to_json(),
+            "mark": self._mark,
             "context": self._manager.to_json() if self._begun else None,
             "sent": action_text(self._sent) if self._waits else None,
         }
@@ -150,6 +175,7 @@ class ChatSeat:
         """Take over what :meth:`whole_state` gave, after :meth:`reset`."""
         self.policy.load_state_dict(state["policy"])
         self.transcript.load(state["transcript"])
+        self._mark = dict(state["mark"])
         self._begun = state["context"] is not None
         if self._begun:
             self._manager.load(state["context"])

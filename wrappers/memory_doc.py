@@ -104,6 +104,11 @@ class MemoryDoc(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, reward, terminated, truncated, self._told(info)
 
+    def catch_up(self) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """What has happened since the last return, as a step without a turn."""
+        observation, reward, terminated, truncated, info = self.env.get_wrapper_attr("catch_up")()
+        return observation, reward, terminated, truncated, self._told(info)
+
     def observe(self) -> tuple[Any, dict[str, Any]]:
         """Observation and info as of now, without any effect."""
         observation, info = self.env.get_wrapper_attr("observe")()

@@ -103,6 +103,11 @@ class Reward(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, self._reward(float(reward), terminated, info), terminated, truncated, info
 
+    def catch_up(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """What has happened since the last return, as a step without a turn."""
+        observation, reward, terminated, truncated, info = self.env.get_wrapper_attr("catch_up")()
+        return observation, self._reward(float(reward), terminated, info), terminated, truncated, info
+
     def _reward(self, base: float, terminated: bool, info: Mapping[str, Any]) -> float:
         if self._kind == "scaled":
             return base * self._scale

@@ -7,10 +7,11 @@ made again from a recording.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from merchantbench_gym.recording.actions import message_form
+from merchantbench_gym.session import TurnRefused, TurnResult
 from merchantbench_gym.tools.calls import Batch, Call, normalise
 from merchantbench_gym.tools.control import END_OF_STEP
 from merchantbench_gym.tools.results import dumps
@@ -24,6 +25,12 @@ MAX_REASONING: Final = 24 * 1024
 
 QUOTA_LINE: Final = "The last window was closed because its turns were used up."
 HOP_BUDGET: Final = "hop_budget"
+LATE: Final = ("stale_window", "not_deciding", "shop_closed", "run_finished")
+"""Codes of refusals of a turn that comes too late."""
+RECOVERED: Final = (
+    "[recovered] The window was ended by somebody else before your last answer arrived; that answer had no "
+    "effect. Turns of the window that took effect:"
+)
 MARKER: Final = "(This window was ended because its hop budget was used up.)"
 
 
@@ -148,6 +155,35 @@ class Transcript:
             rows.append(("turns", _user(f"[turns] {_turns(info)} left in this window.")))
         arrival = self._arrival(forced, observation["text"], info) if moved else []
         self._append(rows, arrival, turn_id, info)
+
+    def is_late(self, refused: TurnRefused) -> bool:
+        """Whether a turn was refused because its window is over, which the transcript does not know yet."""
+        if self.ended or refused.code not in LATE:
+            return False
+        return refused.current_window != self.window or refused.phase != "deciding"
+
+    def recover(
+        self,
+        mark: Mapping[str, Any],
+        turns: Iterable[TurnResult],
+        observation: Mapping[str, Any],
+        info: Mapping[str, Any],
+    ) -> None:
+        """Go on after somebody else has ended the window: what was said in it is void, what was done stands.
+
+        Args:
+            mark: State at the first observation of the window.
+            turns: The turns of the window that took effect.
+            observation: Raw observation as of now.
+            info: Its info.
+        """
+        lines = [f"{number}. {_outcomes(turn)}" for number, turn in enumerate(turns, 1)]
+        text = "\n".join([RECOVERED, *(lines or ["none"])])
+        arrival = self._arrival("", observation["text"], info)
+        sequence = self._sequence
+        self.load(mark)
+        self._sequence = sequence
+        self._append([], [("recovered", _user(text)), *arrival], None, info)
 
     def _append(self, rows: Rows, arrival: Rows, turn_id: Any, info: Mapping[str, Any]) -> None:
         """Take in the messages of a turn and those after the clock has run; nothing here can fail."""
@@ -274,6 +310,15 @@ def _tool(result: Mapping[str, str]) -> Message:
         "name": result["name"],
         "content": result["content"],
     }
+
+
+def _outcomes(turn: TurnResult) -> str:
+    """Calls of a turn and what became of them."""
+    found = []
+    for _, name, content in turn.answers:
+        body = json.loads(content)
+        found.append(f"{name or 'unreadable'}: {'ok' if body['ok'] else body['error']['code']}")
+    return ", ".join(found) or "no calls"
 
 
 def _turns(info: Mapping[str, Any]) -> str:

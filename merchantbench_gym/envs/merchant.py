@@ -168,6 +168,27 @@ class MerchantEnv(SessionEnv, gymnasium.Env[Observation, Any]):
         episode = self._running()
         return self._frame(episode.session, SEAT, episode.returned[SEAT])
 
+    def catch_up(self) -> Step:
+        """Tell what has happened since the last return, as a step without a turn would.
+
+        It is for whoever finds that somebody else has driven the session on.
+
+        Returns:
+            Observation without tool results, the reward and its terms since the last return, terminated,
+            False, info.
+
+        Raises:
+            ResetNeeded: There is no episode.
+        """
+        episode = self._running()
+        self._run_clock(episode.session)
+        episode.returned[SEAT] = Returned()
+        if self._bans():
+            self._grant()
+        returned = self._settle(episode, SEAT, None)
+        observation, info = self._frame(episode.session, SEAT, returned)
+        return observation, reward_of(returned.terms), info["end_reason"] != "", False, info
+
     def _action_spaces(self) -> tuple[ToolCalls]:
         return (self.action_space,)
 

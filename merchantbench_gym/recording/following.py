@@ -66,6 +66,14 @@ class Followers:
                 front.take(observations[agent], infos[agent])
                 self._fronts[agent] = recorder.fronts[agents.index(agent)] = front
 
+    def transcript(self, agent: str) -> Any:
+        """The conversation of a seat, None if there is none."""
+        return self._fronts[agent].transcript if agent in self._fronts else None
+
+    def recover(self, agent: str, turns: Any, observation: Any, info: Mapping[str, Any]) -> None:
+        """Let a seat go on after somebody else has ended its window."""
+        self._fronts[agent].recover(turns, observation, info)
+
     def acted(self, agent: str, action: Any) -> None:
         """Take in the action of a seat."""
         if agent in self._fronts:

@@ -13,7 +13,7 @@ from merchantbench_gym.recording.actions import text_action
 from merchantbench_gym.recording.following import SEAT, Followers, note_missing, policies_by_agent
 from merchantbench_gym.recording.journal import dumps
 from merchantbench_gym.recording.market import Recorded, record_in_place
-from merchantbench_gym.recording.past import Past, past_seat
+from merchantbench_gym.recording.past import Past, PastSeat, past_seat
 from merchantbench_gym.recording.recorder import Recorder
 from merchantbench_gym.recording.rerun import difference, place, resubmit, turn_rows
 from merchantbench_gym.recording.schema import (
@@ -85,8 +85,12 @@ def _resume_stack(
     events: Counter[tuple[str, str]] = Counter()
     records: list[dict[str, Any]] = []
     recorder.watch = records.append
+    late = False
     for turn in turn_rows(connection):
         if turn["own"]:
+            if late:
+                observation, info = _caught_up(stack, agent, followers, seat, env) or (observation, info)
+                late = False
             records.clear()
             action = text_action(turn["action"])
             observation, _, _, _, info = _stepped(stack, action, turn)
@@ -102,9 +106,29 @@ def _resume_stack(
             if found is not None:
                 raise found.mismatch()
             observation, info = stack.get_wrapper_attr("observe")()
+            late = True
+    if late:
+        observation, info = _caught_up(stack, agent, followers, seat, env) or (observation, info)
+    events.update((event["kind"], dumps(event)) for event in env.take_events())
     recorder.go_on(bare, Past([seat]))
     note_missing(recorder, connection, events)
     return env, observation, info
+
+
+def _caught_up(stack: Any, agent: str, followers: Followers, seat: PastSeat, env: Any) -> Any:
+    """Let a conversation go on after the turns of another driver; None if it has missed nothing by them."""
+    kept = stack.get_wrapper_attr("transcript") if stack.has_wrapper_attr("transcript") else None
+    transcript = followers.transcript(agent) if kept is None else kept
+    session = stack.get_wrapper_attr("session")
+    if transcript is None or not (session.finished or session.window != transcript.window):
+        return None
+    turns = session.turn_results(0, transcript.window)
+    observation, _, _, _, info = stack.get_wrapper_attr("catch_up")()
+    seat.take(observation, info, acted=False)
+    if kept is None:
+        followers.recover(agent, turns, observation, info)
+    env.keep_messages()
+    return observation, info
 
 
 def _resume_market(

@@ -122,13 +122,12 @@ def test_an_exception_below_leaves_the_conversation() -> None:
     assert env.unwrapped.session.turns_used(0) == 2
 
 
-def test_a_late_action_is_refused() -> None:
-    env = Chat(FaultInjection(make(), "stale", at=[1]))
+def test_other_windows_named_by_the_policy_are_refused() -> None:
+    env = Chat(make())
     env.reset(seed=1)
-    env.step([BALANCE])
     before = env.transcript.to_json()
     with pytest.raises(TurnRefused, match="stale_window"):
-        env.step([BALANCE])
+        env.step(says("", call("query_balance"), window=3))
     assert env.transcript.to_json() == before
 
 
