@@ -93,7 +93,7 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             TurnRefused: The action named a turn, window or note that is refused.
         """
         self._check_begun()
-        self._checkpoint()
+        mark = self._checkpoint()
         sent = self.transcript.sent(action)
         try:
             observation, reward, terminated, truncated, info = self.env.step(sent)
@@ -102,6 +102,7 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
                 raise
             return self.catch_up()
         self.transcript.add(sent, observation, info)
+        self._mark = mark
         return self._observation(), reward, terminated, truncated, info
 
     def catch_up(self) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
@@ -111,11 +112,10 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         effect and the observation as of now.
         """
         self._check_begun()
-        self._checkpoint()
-        window, session = self.transcript.window, self.get_wrapper_attr("session")
+        mark, window, session = self._checkpoint(), self.transcript.window, self.get_wrapper_attr("session")
         turns = session.turn_results(int(getattr(self.unwrapped, "merchant", 0)), window)
         observation, reward, terminated, truncated, info = self.env.get_wrapper_attr("catch_up")()
-        self.transcript.recover(self._mark, turns, observation, info)
+        self.transcript.recover(mark, turns, observation, info)
         self._events.append({"kind": "recovered", "window": window, "turns": len(turns)})
         return self._observation(), reward, terminated, truncated, info
 
@@ -124,10 +124,9 @@ class Chat(Nested, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         taken, self._events = self._events, []
         return taken
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> dict[str, Any]:
         # At the first step rather than the first observation: a wrapper may shorten the conversation between.
-        if self.transcript.turns == 0:
-            self._mark = self.transcript.to_json()
+        return self._mark if self.transcript.turns else self.transcript.to_json()
 
     def observe(self) -> tuple[Observation, dict[str, Any]]:
         """Observation and info as of now, those of the last return, without any effect."""
