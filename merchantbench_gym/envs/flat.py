@@ -47,6 +47,7 @@ class Memory(NamedTuple):
 
     Attributes:
         slots: Product in each slot when the last step returned, shape (S,); never written.
+        arrivals: Products that a step has listed since, in order; there are some only if it was interrupted.
         invalid: Masked entries that the last action chose.
         dropped: Listings of the last action for which there was no slot.
         numbers: The last action.
@@ -54,6 +55,7 @@ class Memory(NamedTuple):
     """
 
     slots: Ints
+    arrivals: tuple[int, ...] = ()
     invalid: int = 0
     dropped: int = 0
     numbers: tuple[int, ...] = ()
@@ -69,7 +71,8 @@ class Memory(NamedTuple):
         """From the form :meth:`to_json` gives."""
         batch = Batch(tuple(Call(*call) for call in data["batch"]))
         slots = np.array(data["slots"], dtype=np.int64)
-        return cls(**{**data, "slots": slots, "numbers": tuple(data["numbers"]), "batch": batch})
+        lists = {name: tuple(data[name]) for name in ("arrivals", "numbers")}
+        return cls(**{**data, **lists, "slots": slots, "batch": batch})
 
 
 class Now(NamedTuple):
@@ -269,21 +272,22 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         # The clock may have been interrupted between the end of a window and the next.
         self._run_clock(session)
         now, before, read = self._look(), self._memory, tuple(numbers.tolist())
-        plan = form.plan(numbers, now.scene, now.options)
+        plan = form.plan(numbers, now.scene, now.options, now.mask, self._layout)
         batch = batch_of(plan, session.view(SEAT).catalog)
         if names.turn_id is not None and names.turn_id == episode.returned[SEAT].turn_id:
             # Numbers mean something else by now; a turn that is repeated is the one that was made.
             batch = before.batch if read == before.numbers else batch
         result = session.submit(SEAT, Turn(names.turn_id, names.window, batch, names.note))
         if not result.replayed:
-            slots = self._slots(now.scene.slots, plan.put.tolist())
-            self._memory = Memory(slots, plan.invalid, plan.dropped, read, batch)
+            arrivals = tuple(plan.put.tolist())
+            self._memory = Memory(now.scene.slots, arrivals, plan.invalid, plan.dropped, read, batch)
             episode.returned[SEAT] = Returned.of(result)
         self._run_clock(session)
         returned = self._settle(episode, SEAT, result)
         if self.render_mode == "human":
             self._show()
         observation, info = self.observe()
+        self._memory = self._memory._replace(slots=self._look().scene.slots, arrivals=())
         return observation, reward_of(returned.terms), info["end_reason"] != "", False, info
 
     def observe(self) -> tuple[Features, Info]:
@@ -379,7 +383,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         session = episode.session
         moment = (session.window, session.turns_used(SEAT), session.phase(SEAT))
         if self._now is None or self._now.moment != moment:
-            slots, scenario = self._slots(self._memory.slots, ()), episode.scenario
+            slots, scenario = self._slots(), episode.scenario
             scene = look(session.view(SEAT), session.observe(SEAT), self._layout, slots, self._orders)
             options = options_of(scene, scenario, session.denied, moment[2] == "deciding")
             mask = FORMS[self._action].masks(scene, options)
@@ -395,10 +399,10 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         self._sales.follow(view)
         return self._sales
 
-    def _slots(self, slots: Ints, arrivals: Sequence[int]) -> Ints:
-        """Slots as of now."""
-        view = self._running().session.view(SEAT)
-        return settled(slots, view.shelf_columns().product, arrivals, view.catalog.size)
+    def _slots(self) -> Ints:
+        """Slots as of now; others may have changed the shelf since the last step."""
+        view, memory = self._running().session.view(SEAT), self._memory
+        return settled(memory.slots, view.shelf_columns().product, memory.arrivals, view.catalog.size)
 
     def _action_spaces(self) -> tuple[ToolCalls, ...]:
         return ()

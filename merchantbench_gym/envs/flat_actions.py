@@ -129,7 +129,7 @@ class ActionForm(Protocol):
     def masks(self, scene: Scene, options: Options) -> Bools:
         """Which entries do something; those that do nothing by themselves are always on."""
 
-    def plan(self, numbers: Ints, scene: Scene, options: Options) -> Plan:
+    def plan(self, numbers: Ints, scene: Scene, options: Options, mask: Bools, layout: Layout) -> Plan:
         """What an action does."""
 
 
@@ -138,18 +138,16 @@ class Multi:
 
     def space(self, layout: Layout) -> spaces.MultiDiscrete:
         """The action space."""
-        p = len(layout.markups)
-        return spaces.MultiDiscrete([2 + p] * layout.slots + [1 + p] * layout.candidates)
+        return spaces.MultiDiscrete(layout.widths)
 
     def read(self, action: Any, layout: Layout) -> Ints:
         """An action as an array of its numbers."""
         numbers = _integers(action)
-        s, k, p = layout.slots, layout.candidates, len(layout.markups)
-        if numbers.shape != (s + k,):
-            raise ValueError(f"the action must have shape ({s + k},), got {numbers.shape}")
-        too_large = numbers[:s].max() > 1 + p or numbers[s:].max() > p
-        if too_large or numbers.min() < 0:
-            raise ValueError(f"slots take numbers from 0 to {1 + p}, candidates from 0 to {p}")
+        widths = layout.widths
+        if numbers.shape != widths.shape:
+            raise ValueError(f"the action must have shape {widths.shape}, got {numbers.shape}")
+        if ((numbers < 0) | (numbers >= widths)).any():
+            raise ValueError(f"slots take numbers from 0 to {widths[0] - 1}, candidates to {widths[-1] - 1}")
         return numbers
 
     def masks(self, scene: Scene, options: Options) -> Bools:
@@ -162,31 +160,26 @@ class Multi:
         masks[s * (2 + p) :].reshape(k, 1 + p)[:, 1:] = options.put & (options.free > 0)
         return masks
 
-    def plan(self, numbers: Ints, scene: Scene, options: Options) -> Plan:
+    def plan(self, numbers: Ints, scene: Scene, options: Options, mask: Bools, layout: Layout) -> Plan:
         """What an action does."""
+        if not numbers.any():
+            return Plan()
         s = len(scene.slots)
-        delist = np.flatnonzero((numbers[:s] == 1) & options.delist)
-        reprice, by = _chosen(numbers[:s] - 2, options.reprice)
-        put, at = _chosen(numbers[s:] - 1, options.put & (options.free > 0))
-        valid = len(delist) + len(reprice) + len(put)
-        room = options.free + len(delist)
+        valid = mask[layout.starts + numbers]
+        numbers = numbers * valid
+        delist, reprice = np.flatnonzero(numbers[:s] == 1), np.flatnonzero(numbers[:s] > 1)
+        put = np.flatnonzero(numbers[s:])
+        room = int(np.count_nonzero(scene.slots == EMPTY)) + len(delist)
+        kept = put[:room]
         return Plan(
             scene.slots[delist],
             scene.slots[reprice],
-            scene.slot_prices[reprice, by],
-            scene.candidates[put[:room]],
-            scene.candidate_prices[put[:room], at[:room]],
-            invalid=int(np.count_nonzero(numbers)) - valid,
-            dropped=max(0, len(put) - room),
+            scene.slot_prices[reprice, numbers[reprice] - 2],
+            scene.candidates[kept],
+            scene.candidate_prices[kept, numbers[s + kept] - 1],
+            invalid=len(valid) - int(np.count_nonzero(valid)),
+            dropped=len(put) - len(kept),
         )
-
-
-def _chosen(numbers: Ints, options: Bools) -> tuple[Ints, Ints]:
-    """Rows that choose one of their options, and which; numbers below 0 choose none."""
-    rows = np.flatnonzero(numbers >= 0)
-    columns = numbers[rows]
-    valid = options[rows, columns]
-    return rows[valid], columns[valid]
 
 
 class Single:
@@ -212,12 +205,12 @@ class Single:
         parts = ([True], options.reprice.any(axis=0), delists, put & (options.free > 0))
         return np.concatenate([*parts, (put & (free > 0)) | any(delists)])
 
-    def plan(self, numbers: Ints, scene: Scene, options: Options) -> Plan:
+    def plan(self, numbers: Ints, scene: Scene, options: Options, mask: Bools, layout: Layout) -> Plan:
         """What an action does."""
         number, p = int(numbers[0]), options.put.shape[1]
         if not number:
             return Plan()
-        if not self.masks(scene, options)[number]:
+        if not mask[number]:
             return Plan(invalid=1)
         if number <= p:
             slots = np.flatnonzero(options.reprice[:, number - 1])

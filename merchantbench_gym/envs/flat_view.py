@@ -44,8 +44,9 @@ MAX_SLOTS = 100
 
 EMPTY = -1
 
-SLOT_ORDER = [5, 6, 7, 0, 8, 1, 9, 10, 11, 12, 2, 3, 4, 13]
-"""Where the features of a slot stand while they are made."""
+SLOT_ORDER = [5, 6, 8, 0, 9, 1, 10, 7, 11, 12, 2, 3, 4, 13]
+CANDIDATE_ORDER = [8, 3, 0, 1, 2, 4, 5, 6, 7, 9]
+"""Where the features of a slot or candidate stand while they are made."""
 
 
 class Layout(NamedTuple):
@@ -56,12 +57,16 @@ class Layout(NamedTuple):
         candidates: Number K of candidates.
         markups: Markups on the supplier price, shape (P,) as numerators ...
         divisors: ... and divisors, shape (P,).
+        widths: Number of entries of every slot and candidate, shape (S + K,).
+        starts: Place of their first entries in the mask, shape (S + K,).
     """
 
     slots: int
     candidates: int
     markups: Ints
     divisors: Ints
+    widths: Ints
+    starts: Ints
 
     @property
     def size(self) -> int:
@@ -123,7 +128,8 @@ def layout_of(slots: int, candidates: int, markups: Sequence[float]) -> Layout:
             raise ValueError(f"a markup must be from 0.01 to 1000 with at most 4 decimals, got {markup!r}")
         ratios.append(Decimal(repr(markup)).as_integer_ratio())
     over, under = np.array(ratios, dtype=np.int64).T
-    return Layout(slots, candidates, over, under)
+    widths = np.repeat((2 + len(ratios), 1 + len(ratios)), (slots, candidates))
+    return Layout(slots, candidates, over, under, widths, np.cumsum(widths) - widths)
 
 
 # --- slots ----------------------------------------------------------------------------------------------
@@ -190,8 +196,7 @@ def look(
     supplier_price = np.zeros(s + k, dtype=np.int64)
     if len(taken):
         shelf = view.shelf()
-        rows = shelf.product.searchsorted(slots[taken])
-        shelf = ShelfView._make([column[rows] for column in shelf])
+        taken = taken[slots[taken].argsort()]  # the shelf stands in the order of products
         idle_days = _fill_slots(parts[: s * SLOT_SIZE].reshape(s, SLOT_SIZE), taken, view, shelf, sales())
         late = shelf.ship_hours > view.promised_ship_hours
         risky[taken] = ~shelf.listed | (shelf.stock == 0) | late
@@ -217,9 +222,9 @@ def _fill_slots(out: Features, taken: Ints, view: MerchantView, shelf: ShelfView
 
     Args:
         out: Features of all slots, shape (S, 14).
-        taken: Occupied slots, shape (n,).
+        taken: Slots of the listings, shape (n,).
         view: The merchant's view.
-        shelf: Their listings in the same order.
+        shelf: The listings in the same order.
         sales: Figures of the merchant's orders.
     """
     known, promise, product = static_features(view.catalog), view.promised_ship_hours, shelf.product
@@ -237,11 +242,10 @@ def _fill_slots(out: Features, taken: Ints, view: MerchantView, shelf: ShelfView
     np.log1p(squeezed, out=squeezed)
     squeezed /= 8
     columns[5] = 1.0
-    columns[6] = known.category[product]
-    columns[7] = np.log(shelf.sale_price / 100 / price)
-    columns[8] = shelf.listed
-    columns[9] = (shelf.ship_hours - promise) / promise
-    columns[10] = known.logistics[product]
+    columns[6:8] = known.figures[:2, product]
+    columns[8] = np.log(shelf.sale_price / 100 / price)
+    columns[9] = shelf.listed
+    columns[10] = (shelf.ship_hours - promise) / promise
     columns[11] = shown_ages(shelf.age) / 30
     columns[12] = idle_days / 7
     columns[13] = (shown_ratings(view.listing_ratings(product.tolist())) - 3) / 2
@@ -262,20 +266,16 @@ def _fill_candidates(out: Features, view: MerchantView, found: Ints, cents: Ints
     known, promise = static_features(view.catalog), view.promised_ship_hours
     price = cents / 100
     columns = np.empty((CANDIDATE_SIZE, len(found)))
-    columns[0] = 1.0
-    columns[1] = known.category[found]
-    columns[2] = price
-    columns[3] = view.stock(found)
-    squeezed = columns[2:4]
+    columns[0] = price
+    columns[1] = view.stock(found)
+    squeezed = columns[:2]
     np.log1p(squeezed, out=squeezed)
     squeezed /= 8
-    columns[4] = (view.offers().ship_hours[found] - promise) / promise
-    columns[5] = known.logistics[found]
-    columns[6] = known.historical_rating[found]
-    columns[7] = known.shop_rating[found]
-    columns[8] = known.supplier_age[found]
+    columns[2] = (view.offers().ship_hours[found] - promise) / promise
+    columns[3:8] = known.figures[:, found]
+    columns[8] = 1.0
     columns[9] = price / max(balance, 1.0)
-    out[:] = columns.T
+    out[:] = columns[CANDIDATE_ORDER].T
 
 
 def shown_ages(hours: Ints) -> Floats:
@@ -349,19 +349,12 @@ class StaticFeatures(NamedTuple):
     """What never changes about products: features by product, and orders of products by category.
 
     Attributes:
-        category: (place of the category by name + 1) / number of categories.
-        logistics: Logistics hours / 72.
-        historical_rating: Rating of the product, as a feature.
-        shop_rating: Rating of its supplier, as a feature.
-        supplier_age: Age of its supplier in years / 10.
+        figures: Shape (5, products): (place of the category by name + 1) / number of categories, logistics
+            hours / 72, rating of the product and of its supplier, age of the supplier in years / 10.
         orders: Products of each category, categories by name, sorted by supplier rating.
     """
 
-    category: Floats
-    logistics: Floats
-    historical_rating: Floats
-    shop_rating: Floats
-    supplier_age: Floats
+    figures: Floats
     orders: tuple[Ints, ...]
 
 
@@ -372,11 +365,15 @@ def static_features(catalog: PublicCatalog) -> StaticFeatures:
         best_first, count = catalog.order("supplier_rating"), len(catalog.categories)
         ranks = catalog.category_rank[best_first]
         made = StaticFeatures(
-            (catalog.category_rank + 1) / count,
-            catalog.logistics_hours / 72,
-            (catalog.historical_rating - 3) / 2,
-            (catalog.shop_rating[catalog.supplier] - 3) / 2,
-            catalog.supplier_age[catalog.supplier] / 10,
+            np.stack(
+                (
+                    (catalog.category_rank + 1) / count,
+                    catalog.logistics_hours / 72,
+                    (catalog.historical_rating - 3) / 2,
+                    (catalog.shop_rating[catalog.supplier] - 3) / 2,
+                    catalog.supplier_age[catalog.supplier] / 10,
+                )
+            ),
             tuple(best_first[ranks == rank] for rank in range(count)),
         )
         kept = catalog.kept.setdefault("flat", made)
