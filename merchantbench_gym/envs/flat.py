@@ -268,7 +268,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         if session.finished and names.turn_id is None:
             raise ResetNeeded("the episode has ended; call reset() first")
         form = FORMS[self._action]
-        numbers = form.read(action["action"] if isinstance(action, Mapping) else action, self._layout)
+        numbers = form.read(action.get("action") if isinstance(action, Mapping) else action, self._layout)
         # The clock may have been interrupted between the end of a window and the next.
         self._run_clock(session)
         now, before, read = self._look(), self._memory, tuple(numbers.tolist())

@@ -290,6 +290,7 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
         [0.0] * 70,
         None,
         "x",
+        {"turn_id": "x"},
         3,
         [2**63] * 70,
         [2**99],
