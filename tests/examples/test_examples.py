@@ -47,3 +47,33 @@ def test_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module.main(["--days", "3", "--at", "1", "--out", str(tmp_path / "plot.png")])
     assert (tmp_path / "plot.png").stat().st_size > 10_000
     assert "markup 3.0" in capsys.readouterr().out
+
+
+def test_scripted_month(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("scripted_month")
+    played = module.play(days=6, trigger=14_000, keep=2_500)
+    assert played.result.reason == "" and len(played.result.active) == 12
+    assert played.cuts and played.threshold == 14_000
+    for cut in played.cuts:
+        assert played.model.prompts[cut] < played.model.prompts[cut - 1] - 4_000
+        told = " ".join(message["content"] for message in played.requests[cut]["messages"])
+        assert "Suppliers to buy from: sup_" in told
+    actual = sum(played.model.prompts)
+    assert abs(played.expected.prompt_tokens - actual) < 0.2 * actual
+    module.show(played)
+    assert "compaction 1 on day" in capsys.readouterr().out
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    module.plot(played, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_scripted_month_is_the_one_that_the_documents_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    played = example("scripted_month").main(["--out", str(tmp_path / "plot.png")])
+    assert len(played.cuts) == played.expected.compactions == 2
+    shown = [line for line in capsys.readouterr().out.splitlines() if line]
+    text = (FOLDER.parent / "agents.md").read_text(encoding="utf-8")
+    assert all(line in text for line in shown[:7])
