@@ -6,8 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-CAPACITY = 400_000
-"""Largest total weight kept; the weight of an entry is its number of products."""
+CAPACITY = 200_000
+"""Largest total weight kept; the weight of an entry is its number of products. It holds catalog and
+timelines of 100 markets of the default size, about 180 MB, or of one with 100,000 products."""
 
 
 class SharedCache:

@@ -13,7 +13,7 @@ from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, ToolError, echo, money
 from merchantbench_gym.tools.row_texts import RowTexts
-from merchantbench_gym.tools.search import page_of, query_terms, text_index, weight
+from merchantbench_gym.tools.search import kept_products, page_of, query_terms, text_index, weight
 from merchantbench_gym.tools.view import FIXED_ORDERS
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ Stars = Annotated[float, Field(ge=0, le=5)]
 Hours = Annotated[int, Field(ge=0, le=100_000)]
 SortBy = Literal["relevance", "price_asc", "price_desc", "rating", "supplier_rating", "logistics_speed"]
 
-KEPT_CANDIDATES = 500_000  # products in kept answers, 8 bytes each
 
 PRODUCT_COLUMNS = (
     "product_id",
@@ -181,7 +180,7 @@ def _kept_candidates(catalog: PublicCatalog) -> Recent:
     """Answers of `_candidates`, which depend on nothing that changes; one cache per catalog."""
     kept = catalog.kept.get("candidates")
     if kept is None:
-        kept = catalog.kept.setdefault("candidates", Recent(KEPT_CANDIDATES, weight))
+        kept = catalog.kept.setdefault("candidates", Recent(kept_products(catalog.size), weight))
     assert isinstance(kept, Recent)
     return kept
 

@@ -29,7 +29,8 @@ IntArray = npt.NDArray[np.int64]
 
 MAX_QUERY_TERMS = 32
 SCORE_DIGITS = 9
-KEPT_MATCHES = 500_000  # products in kept answers, 8 bytes each
+KEPT_PRODUCTS = 500_000
+"""Products that kept answers of one catalog may hold together, 8 bytes each; a large catalog keeps more."""
 # Han (with extensions and compatibility forms), Hiragana, Katakana.
 _CJK = (
     "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -77,6 +78,14 @@ def query_terms(text: str) -> list[str]:
     return list(terms)[:MAX_QUERY_TERMS]
 
 
+def kept_products(size: int) -> int:
+    """Most products that kept answers about a catalog of a size hold together.
+
+    An agent repeats some hundreds of queries over a year, and an answer grows with the catalog.
+    """
+    return max(KEPT_PRODUCTS, 32 * size)
+
+
 def weight(answer: IntArray) -> int:
     """Weight of a kept answer: its products, and about as much as the rest of the entry takes."""
     return 64 + len(answer)
@@ -93,7 +102,7 @@ class TextIndex:
         """
         self.process = os.getpid()
         self._lock = threading.Lock()
-        self._answers = Recent(KEPT_MATCHES, weight)
+        self._answers = Recent(kept_products(len(rows)), weight)
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         # From Python 3.13 on a database that is dropped open warns. An index may die inside a cycle, where
         # only a reference from outside still finds its database whole.

@@ -17,6 +17,7 @@ from merchantbench_gym.scenario import load_scenario
 from merchantbench_gym.tools.search import (
     TextIndex,
     index_terms,
+    kept_products,
     page_of,
     query_terms,
     text_index,
@@ -181,3 +182,9 @@ def test_pages_are_slices_of_the_sorted_whole(keys: list[int], start: int, size:
     key = np.array(keys, dtype=np.int64)
     whole = products[np.lexsort((products, key))].tolist()
     assert page_of(products, key, start, start + size).tolist() == whole[start : start + size]
+
+
+def test_a_large_catalog_keeps_as_many_answers_as_a_small_one() -> None:
+    """An answer grows with the catalog, so a fixed bound would throw answers out before they are repeated."""
+    for size in (1_000, 10_000, 100_000):
+        assert kept_products(size) // max(1, size // 20) >= 600
