@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 _PRODUCT, _SALE, _ORIGIN, _LISTED = range(4)
 _SLACK = 1.0 - 1e-9
 _LONGEST_BLOCK = 96
+_MAX_CURVES = 4096
 _GAMMA = np.uint64(draws.GAMMA)
 _S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -47,6 +48,34 @@ class _Block(NamedTuple):
         return known and (multiplier == self.multiplier or first >= self.free)
 
 
+class Curves:
+    """Year curves of the products that were listed, one below the other, so that shelves refer to them.
+
+    Attributes:
+        values: The curves, float64 array of shape (rows · 365,).
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._starts: dict[int, int] = {}
+        self.values: Floats = np.empty(64 * DAYS_PER_YEAR)
+
+    @property
+    def full(self) -> bool:
+        """Whether it has grown so large that the next product should begin a new one."""
+        return len(self._starts) >= _MAX_CURVES
+
+    def start(self, product: int) -> int:
+        """Place of a product's first day in `values`, entered at the first call."""
+        start = self._starts.get(product)
+        if start is None:
+            start = self._starts[product] = len(self._starts) * DAYS_PER_YEAR
+            if start == len(self.values):
+                self.values = np.concatenate([self.values, np.empty(len(self.values))])
+            self.values[start : start + DAYS_PER_YEAR] = self._catalog.year_curve(product)
+        return start
+
+
 class HourTable:
     """What demand needs to know of every hour of a run.
 
@@ -55,6 +84,7 @@ class HourTable:
         of_year: Curve day modulo 365, int64 array of shape (H,).
         of_day: Hour of day, int64 array of shape (H,).
         week: Weekly factor, float64 array of shape (H,).
+        curves: Year curves for new shelves.
     """
 
     def __init__(self, rules: Rules, catalog: Catalog) -> None:
@@ -65,6 +95,7 @@ class HourTable:
         self.of_year = days % DAYS_PER_YEAR
         self.of_day = hours % 24
         self.week = catalog.week[days % 7]
+        self.curves = Curves(catalog)
 
 
 class ShelfView(NamedTuple):
@@ -106,17 +137,19 @@ class Shelf:
         self._block: _Block | None = None
         self.slots: dict[int, int] = {}
         self.off: dict[int, tuple[int, int]] = {}
+        self.curves = table.curves
         self._allocate(min(rules.max_listings, 64))
 
     def _allocate(self, capacity: int) -> None:
         self.ints = np.zeros((4, capacity), dtype=np.int64)
-        self.keys = np.zeros((capacity, 1), dtype=np.uint64)
-        self.factor = np.zeros((capacity, 1))
-        self.year = np.zeros((capacity, DAYS_PER_YEAR))
-        self.shares = np.zeros((capacity, 24))
+        # Where the year curve and the hourly shares of each listing start.
+        self.places = np.zeros((2, capacity), dtype=np.int64)
+        self.keys = np.zeros((1, capacity), dtype=np.uint64)
+        self.factor = np.zeros((1, capacity))
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
-        return self.ints, self.keys, self.factor, self.year, self.shares
+        """The columns by slot, each of shape (columns, capacity)."""
+        return self.ints, self.places, self.keys, self.factor
 
     def copy(self) -> Shelf:
         """Independent shelf of the same content."""
@@ -126,7 +159,9 @@ class Shelf:
         other.shared = False
         other._block = None
         other.slots, other.off = self.slots.copy(), self.off.copy()
-        other.ints, other.keys, other.factor, other.year, other.shares = (a.copy() for a in self._columns())
+        other.curves = self.curves
+        other.ints, other.places = self.ints.copy(), self.places.copy()
+        other.keys, other.factor = self.keys.copy(), self.factor.copy()
         return other
 
     def __len__(self) -> int:
@@ -169,15 +204,14 @@ class Shelf:
             old = self._columns()
             self._allocate(min(2 * capacity, self.rules.max_listings))
             for target, source in zip(self._columns(), old, strict=True):
-                if target is self.ints:
-                    target[:, :capacity] = source
-                else:
-                    target[:capacity] = source
+                target[:, :capacity] = source
+        if self.curves.full:
+            self.curves = Curves(self.catalog)
+            self.places[0, :slot] = [self.curves.start(listed) for listed in self.products.tolist()]
         self.slots[product] = slot
         self.ints[:, slot] = product, price, origin, listed_t
-        self.keys[slot] = draws.sm(self.arrival_key, product)
-        self.year[slot] = self.catalog.year_curve(product)
-        self.shares[slot] = self.catalog.hour_shares[product % len(self.catalog.hour_shares)]
+        self.keys[0, slot] = draws.sm(self.arrival_key, product)
+        self.places[:, slot] = self.curves.start(product), 24 * (product % len(self.catalog.hour_shares))
         self.set_price(product, price)
 
     def set_price(self, product: int, price: int) -> None:
@@ -186,7 +220,7 @@ class Shelf:
         slot = self.slots[product]
         catalog, rules = self.catalog, self.rules
         self.ints[_SALE, slot] = price
-        self.factor[slot] = rules.scale * price_factor(
+        self.factor[0, slot] = rules.scale * price_factor(
             price, int(catalog.ref_price[product]), float(catalog.elasticity[product]), rules.ces_cap
         )
 
@@ -198,9 +232,8 @@ class Shelf:
         if age > 0:
             self.off[product] = (age, t)
         if slot != last:
-            self.ints[:, slot] = self.ints[:, last]
-            for column in self._columns()[1:]:
-                column[slot] = column[last]
+            for columns in self._columns():
+                columns[:, slot] = columns[:, last]
             self.slots[int(self.ints[_PRODUCT, slot])] = slot
 
     def remembered(self, t: int) -> list[tuple[int, int, int]]:
@@ -222,9 +255,10 @@ class Shelf:
             float64 array of shape (k, stop - first) in slot order.
         """
         n, table = len(self.slots), self.table
-        q: Floats = self.year[:n].take(table.of_year[first:stop], axis=1, mode="clip")
-        q *= self.factor[:n]
-        q *= self.shares[:n].take(table.of_day[first:stop], axis=1, mode="clip")
+        curve, share = self.places[:, :n, None]
+        q: Floats = self.curves.values.take(curve + table.of_year[first:stop], mode="clip")
+        q *= self.factor[0, :n, None]
+        q *= self.catalog.hour_shares.take(share + table.of_day[first:stop], mode="clip")
         q *= self.rules.lifecycle.take(table.hours[first:stop] - self.ints[_ORIGIN, :n, None], mode="clip")
         q *= table.week[first:stop]
         return q
@@ -264,7 +298,7 @@ class Shelf:
         if stop > free:
             bound = np.repeat((multiplier, self.rules.highest_multiplier), (free - first, stop - free))
         q = self.expected(first, stop)
-        z = self.keys[: len(self.slots)] + self.table.keys[first:stop]
+        z = self.keys[0, : len(self.slots), None] + self.table.keys[first:stop]
         shifted = z >> _S30
         z ^= shifted
         z *= _M1
