@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -43,6 +44,12 @@ class History(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._items[: self._length])
+
+    def between(self, low: Any, high: Any) -> list[T]:
+        """Items of an ascending history from the first not below one value to the last below another."""
+        items = self._items
+        first = bisect_left(items, low, 0, self._length)
+        return items[first : bisect_left(items, high, first, self._length)]
 
     def since(self, index: int) -> list[T]:
         """Items from an index on, as a fresh list."""

@@ -220,17 +220,9 @@ class WorldReads:
 
     def transitions(self, m: int, a: int, b: int) -> builtins.list[tuple[int, int, str]]:
         """Status changes (hour, order number, status) of a merchant in hours a < t <= b, in order."""
-        merchant = self._merchant(m)
-        log = merchant.log(self.now(m))
-        rows = []
-        for i in range(len(log) - 1, -1, -1):
-            row = log[i]
-            if row[0] <= a:
-                break
-            if row[0] <= b:
-                rows.append(row)
-        rows.reverse()
-        rows.sort(key=lambda row: row[:2])
+        # The log goes by hour, and the statuses of an order rise, so plain sorting is by hour and number.
+        rows = self._merchant(m).log(self.now(m)).between((a + 1,), (b + 1,))
+        rows.sort()
         return [(t, number, STATUSES[status]) for t, number, status in rows]
 
     def penalties(self, m: int, number: int) -> builtins.list[tuple[int, int]]:

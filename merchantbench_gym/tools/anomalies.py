@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from merchantbench_gym.tools.observation import RISKS, event_type, risk_sets
 from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import tool
@@ -97,29 +95,20 @@ def _shelf_rows(ctx: Context, products: Collection[int] | None) -> list[list[Any
     if not wanted or not view.shelf_size():
         return []
     shelf = view.shelf()
-    chosen = np.flatnonzero(np.isin(shelf.product, list(wanted)))
     rows = []
-    for product, sale, price, stock, ship_hours, listed in zip(
-        shelf.product[chosen].tolist(),
-        (shelf.sale_price[chosen] / 100).tolist(),
-        (shelf.price[chosen] / 100).tolist(),
-        shelf.stock[chosen].tolist(),
-        shelf.ship_hours[chosen].tolist(),
-        shelf.listed[chosen].tolist(),
-        strict=True,
-    ):
-        fixed = view.catalog.facts(product)
-        names = [name for name in RISKS if product in risks[name]]
-        row = [
-            fixed.product_id,
-            fixed.name,
-            sale,
-            price,
-            stock,
-            ship_hours,
-            fixed.logistics_hours,
-            listed,
-            names,
-        ]
-        rows.append(row)
+    for place, product in enumerate(shelf.product.tolist()):
+        if product in wanted:
+            fixed = view.catalog.facts(product)
+            row = [
+                fixed.product_id,
+                fixed.name,
+                int(shelf.sale_price[place]) / 100,
+                int(shelf.price[place]) / 100,
+                int(shelf.stock[place]),
+                int(shelf.ship_hours[place]),
+                fixed.logistics_hours,
+                bool(shelf.listed[place]),
+                [name for name in RISKS if product in risks[name]],
+            ]
+            rows.append(row)
     return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -322,35 +321,31 @@ def review_my_listings(
         page: Page number from 1.
         page_size: Rows per page.
     """
-    view = ctx.view
+    view, now = ctx.view, ctx.view.now
     shelf = view.shelf()
     products = shelf.product.tolist()
-    procured, fines = _recent(ctx, 24 * window_days)
+    bought, fined = _recent(ctx, 24 * window_days)
+    procured = [bought.get(product, 0) for product in products]
+    fines = [fined.get(product, 0) for product in products]
     totals = view.product_totals(products)
     idle = [
-        view.now - max(listed_t, listed_t if sums.last_procured_t is None else sums.last_procured_t)
+        now - (listed_t if sums.last_procured_t is None else max(listed_t, sums.last_procured_t))
         for listed_t, sums in zip(shelf.listed_t.tolist(), totals, strict=True)
     ]
-    keys: dict[str, Callable[[], list[int]]] = {
-        "listing_age_days": lambda: (-shelf.age).tolist(),
-        "days_without_sales": lambda: [-hours for hours in idle],
-        "fine": lambda: [-fines[product] for product in products],
-        "procured_orders": lambda: [procured[product] for product in products],
-    }
-    key = keys[sort_by]()
-    # Sorting is stable and rows come by product, so ties stand by product id.
-    order = sorted(range(len(products)), key=key.__getitem__)
+    ages = shelf.age.tolist()
+    keys = {"listing_age_days": ages, "days_without_sales": idle, "fine": fines, "procured_orders": procured}
+    # Sorting is stable, also when reversed, and rows come by product, so ties stand by product id.
+    places = range(len(products))
+    order = sorted(places, key=keys[sort_by].__getitem__, reverse=sort_by != "procured_orders")
     start, stop = bounds(page, page_size)
     shown = order[start:stop]
-    ages = shelf.age.tolist()
     ratings = view.listing_ratings([products[place] for place in shown])
-    rows = []
-    for place, rating in zip(shown, ratings, strict=True):
-        product = products[place]
-        rows.append(
-            f"{view.catalog.row_pieces(product).name},{_days(ages[place])!r},{idle[place] // 24},"
-            f"{procured[product]},{money(fines[product])!r},{totals[place].open_orders},{hundredths(rating)!r}]"
-        )
+    pieces = view.catalog.row_pieces
+    rows = [
+        f"{pieces(products[place]).name},{_days(ages[place])!r},{idle[place] // 24},{procured[place]},"
+        f"{fines[place] / 100!r},{totals[place].open_orders},{hundredths(rating)!r}]"
+        for place, rating in zip(shown, ratings, strict=True)
+    ]
     return {
         "sort_by": sort_by,
         "window_days": window_days,
@@ -381,11 +376,13 @@ def fine_of_status(scenario: Scenario) -> dict[str, int]:
 def _recent(ctx: Context, hours: int) -> tuple[dict[int, int], dict[int, int]]:
     """Procured orders and fines collected, in cents, of the last hours by product."""
     view, fine_of = ctx.view, fine_of_status(ctx.scenario)
-    procured: Counter[int] = Counter()
-    fined: Counter[int] = Counter()
+    procured: dict[int, int] = {}
+    fined: dict[int, int] = {}
     for _, number, status in view.transitions(view.now - hours, view.now):
         if status == "ordered":
-            procured[view.order_product(number)] += 1
+            product = view.order_product(number)
+            procured[product] = procured.get(product, 0) + 1
         elif status in fine_of:
-            fined[view.order_product(number)] += fine_of[status]
+            product = view.order_product(number)
+            fined[product] = fined.get(product, 0) + fine_of[status]
     return procured, fined
