@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_decode = json.JSONDecoder().raw_decode
+
 REMEMBERED = 8192  # rows
 
 # Within a text JSON escapes quotation marks, so these can only be structure. Rows begin with a product id.
@@ -31,7 +33,8 @@ class RowReader(Generic[T]):
         table: Key of the table in its result.
         columns: Names of the columns that are used, at least two; the first one of the table is the product
             id.
-        read: Makes the value of a row from its cells in these columns. It must depend on nothing else.
+        read: Makes the value of a row, which is never None, from its cells in these columns and nothing
+            else.
         ignored: Number of columns at the end of a row that hold unused plain numbers. They are cut off, so
             that a row counts as known although they have changed.
     """
@@ -57,10 +60,8 @@ class RowReader(Generic[T]):
         rows = self._rows(text)
         if rows is None:
             return list(self._parsed(text))
-        try:
-            return list(map(self._known.__getitem__, rows))
-        except KeyError:
-            return [self._value(row) for row in rows]
+        values = list(map(self._known.get, rows))
+        return [self._value(rows[i]) if value is None else value for i, value in enumerate(values)]
 
     def each(self, text: str) -> Iterator[T]:
         """As `values`, but a row is read only when it is asked for."""
@@ -79,11 +80,12 @@ class RowReader(Generic[T]):
 
     def _value(self, row: str) -> T:
         known = self._known
-        if row not in known:
+        value = known.get(row)
+        if value is None:
             if len(known) >= REMEMBERED:
                 known.clear()
-            known[row] = self._read(*self._cells(json.loads(f'["P{row}]')))
-        return known[row]
+            value = known[row] = self._read(*self._cells(_decode(f'["P{row}]')[0]))
+        return value
 
     def _follow(self, layout: str) -> None:
         """Note which columns the table has; what was read of other ones is forgotten."""

@@ -43,8 +43,9 @@ def test_values_are_those_of_the_parsed_table(tables: list[list[list[Any]]], sep
 def test_a_row_is_parsed_once_whatever_its_ignored_figures_are() -> None:
     read: list[tuple[Any, ...]] = []
 
-    def note(*cells: Any) -> None:
+    def note(*cells: Any) -> int:
         read.append(cells)
+        return len(read)
 
     reader = RowReader("items", ("product_id", "price"), note, ignored=2)
     for age in range(3):
