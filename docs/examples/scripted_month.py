@@ -204,7 +204,7 @@ class Played(NamedTuple):
     Attributes:
         result: Its result.
         model: The model, which has counted its requests.
-        requests: Bodies of the requests, in order.
+        requests: The requests, in order, each with its ``body``.
         cuts: Requests (numbers from 0) that were the first after a cut of the conversation.
         expected: What was to be expected of it beforehand.
         threshold: Tokens of a request at which a cut is announced.
@@ -248,8 +248,7 @@ def play(days: int = 30, seed: int = 1, record: Path | None = None, **settings: 
     calls = round(result.report["calls"] / len(result.active))
     sizes = measure_sizes(scenario, seed=seed)
     expected = estimate_run(scenario, sizes, "this run", calls, trigger=context.threshold, keep=context.kept)
-    requests = [request.body for request in server.requests]
-    return Played(result, model, requests, cuts, expected, context.threshold, dated)
+    return Played(result, model, server.requests, cuts, expected, context.threshold, dated)
 
 
 def show(played: Played) -> None:
@@ -268,7 +267,7 @@ def show(played: Played) -> None:
         print(f"{name:18}{guess:12,}{actual:12,}")
     for number, cut in enumerate(played.cuts, 1):
         before, after = model.prompts[cut - 1], model.prompts[cut]
-        told = next(m["content"] for m in played.requests[cut]["messages"] if is_context(m))
+        told = next(m["content"] for m in played.requests[cut].body["messages"] if is_context(m))
         print(f"\ncompaction {number} on day {played.days[cut]}: {before:,} -> {after:,} tokens, and told:")
         print("  " + told.replace("\n", "\n  "))
 
@@ -286,7 +285,7 @@ def plot(played: Played, path: Path) -> None:
         dropped += prompts[number - 1] - size if number in cuts else 0
         removed.append(size + dropped)
     calls = range(1, len(prompts) + 1)
-    rules = min(prompts) - estimate_message(played.requests[0]["messages"][1])
+    rules = min(prompts) - estimate_message(played.requests[0].body["messages"][1])
     figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
     axes.plot(calls, removed, color="0.6", linestyle=":", label="without compaction")
     axes.fill_between(calls, prompts, color="tab:blue", alpha=0.18, linewidth=0)

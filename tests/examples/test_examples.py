@@ -56,7 +56,7 @@ def test_scripted_month(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert played.cuts and played.threshold == 14_000
     for cut in played.cuts:
         assert played.model.prompts[cut] < played.model.prompts[cut - 1] - 4_000
-        told = " ".join(message["content"] for message in played.requests[cut]["messages"])
+        told = " ".join(message["content"] for message in played.requests[cut].body["messages"])
         assert "Suppliers to buy from: sup_" in told
     actual = sum(played.model.prompts)
     assert abs(played.expected.prompt_tokens - actual) < 0.2 * actual
