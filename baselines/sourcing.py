@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from merchantbench_gym.baselines.report_queries import queries
@@ -184,7 +184,7 @@ class ReportSourcing:
     def forget(self) -> None:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
-        self._packed: dict[str, str] | None = None  # the same in the form of the state, until it changes
+        self._packed: dict[int, str] = {}  # the same in the form of the state, for days that have not changed
         self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
@@ -208,15 +208,19 @@ class ReportSourcing:
 
     def _remember(self, shelf: Sequence[str], day: int) -> None:
         """Note what is on the shelf today, and drop what has been off it for long enough."""
-        self._packed = None
         if day != self._pruned:
             self._seen = {product: last for product, last in self._seen.items() if self._bars(last, day)}
+            self._packed = {last: text for last, text in self._packed.items() if self._bars(last, day)}
             self._pruned = day
         # Where only the fact counts, days are kept coarsely, so that the state stays small.
-        self._seen.update(dict.fromkeys(shelf, day - day % 30 if self._relist_after_days is None else day))
+        today = day - day % 30 if self._relist_after_days is None else day
+        changed = {self._seen.get(product, -1) for product in shelf} - {today}
+        for last in (*changed, today) if changed else ():
+            self._packed.pop(last, None)
+        self._seen.update(dict.fromkeys(shelf, today))
         if len(self._seen) > self._memory:
             kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
-            self._seen = dict(kept[: self._memory])
+            self._seen, self._packed = dict(kept[: self._memory]), {}
 
     def _bars(self, last: int, day: int) -> bool:
         """Whether a product seen on the shelf on a day must not come back yet."""
@@ -278,14 +282,20 @@ class ReportSourcing:
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
-        if self._packed is None:
-            self._packed = _packed(self._seen)
-        return {"searched": self._searched, "seen": self._packed.copy()}
+        fresh: dict[int, list[str]] = {}
+        for product, day in self._seen.items():
+            if day not in self._packed:
+                fresh.setdefault(day, []).append(product)
+        self._packed.update((day, _packed(products)) for day, products in fresh.items())
+        return {
+            "searched": self._searched,
+            "seen": {str(day): self._packed[day] for day in sorted(self._packed)},
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
         self._searched, self._seen = state["searched"], _unpacked(state["seen"])
-        self._packed = None
+        self._packed = {}
         self._pruned = 0
 
 
@@ -293,17 +303,8 @@ def _number(product: str) -> int:
     return int(product[1:])
 
 
-def _packed(seen: Mapping[str, int]) -> dict[str, str]:
-    """Products by day: gaps between their numbers, in groups of seven bits, as base64 text."""
-    by_day: dict[int, list[str]] = {}
-    for product, day in seen.items():
-        by_day.setdefault(day, []).append(product)
-    return {str(day): _packed_day(tuple(by_day[day])) for day in sorted(by_day)}
-
-
-@lru_cache(maxsize=512)
-def _packed_day(products: tuple[str, ...]) -> str:
-    """Products of one day; a recorded run asks for the same past days after every turn."""
+def _packed(products: Iterable[str]) -> str:
+    """Gaps between the numbers of products, in groups of seven bits, as base64 text."""
     data, last = bytearray(), 0
     for number in sorted(map(_number, products)):
         gap, last = number - last, number

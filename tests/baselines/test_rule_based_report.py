@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import gymnasium
@@ -394,6 +395,26 @@ def test_memory_of_the_shelf_survives_and_forgets_the_oldest_first() -> None:
     other.take_in(nothing, ["P00010", "P00011", "P00012"], 6)
     assert list(other.state()["seen"]) == ["4", "6"]
     assert [row[0] for row in other.choose(found, [], 9, 6)] == ["P00300", "P98842", "P00002"]
+
+
+@pytest.mark.parametrize(("relist_after_days", "memory"), [(60, 5), (3, 60), (20, 500), (None, 500)])
+def test_state_is_that_of_the_memory_however_it_grew(relist_after_days: int | None, memory: int) -> None:
+    class Nothing:
+        def get(self, call_id: str) -> None:
+            return None
+
+    nothing: Any = Nothing()
+    rng, day = random.Random(memory), 0
+    sourcing = ReportSourcing(strict=False, relist_after_days=relist_after_days, memory=memory)
+    for _ in range(300):
+        day += rng.choice((0, 0, 1, 1, 2, 7))
+        sourcing.take_in(nothing, [f"P{rng.randrange(300):05d}" for _ in range(rng.randrange(8))], day)
+        if rng.random() < 0.7:
+            state = sourcing.state()
+            fresh = ReportSourcing(strict=False, relist_after_days=relist_after_days, memory=memory)
+            fresh.load(state)
+            assert fresh._seen == sourcing._seen
+            assert list(fresh.state()["seen"].items()) == list(state["seen"].items())
 
 
 @pytest.mark.parametrize("limits", ["ladder", "strict"])
