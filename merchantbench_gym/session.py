@@ -387,6 +387,8 @@ class Session:
         if not self.listeners:
             return
         full = any(getattr(listener, "needs_digest", True) for listener in self.listeners)
+        # Arguments are copied for a listener that might change them.
+        copies = not all(getattr(listener, "reads_only", False) for listener in self.listeners)
         record = {
             "merchant": merchant,
             "window": response.window,
@@ -400,7 +402,7 @@ class Session:
             "rejected": response.rejected,
             "window_closed_by": response.window_closed_by,
             "turns_used": response.turns_used,
-            "calls": [call_record(outcome) for outcome in outcomes],
+            "calls": [call_record(outcome, copies) for outcome in outcomes],
             "net_assets": self.world.net_assets(merchant),
             "state_digest": self.digest() if full else "",
         }

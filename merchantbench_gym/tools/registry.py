@@ -37,6 +37,11 @@ EntityId = Annotated[str, Field(max_length=64)]
 #: Most problems of one call that are reported.
 MAX_ERRORS = 20
 
+#: Valid arguments that a tool remembers.
+MAX_VALID = 256
+
+_SCALARS = {str, int, float, bool, type(None)}
+
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _KEYWORDS = {
     *("type", "description", "properties", "required", "additionalProperties", "items", "enum", "default"),
@@ -285,6 +290,7 @@ class Tool:
         self._model = create_model(self.name, __config__=_CONFIG, **fields)
         self._validate = self._model.__pydantic_validator__.validate_python
         self._defaults = {n: f.default for n, f in self._model.model_fields.items() if not f.is_required()}
+        self._valid: dict[Any, dict[str, Any]] = {}  # arguments that were found valid lately
         self._has_required = len(self._defaults) < len(fields)
         self._schema = json.dumps(self._build_schema())
         self.examples: tuple[dict[str, Any], ...] = tuple(json.loads(json.dumps(e)) for e in examples)
@@ -370,6 +376,19 @@ class Tool:
         """
         if not arguments and not self._has_required:
             return self._defaults.copy()
+        # Types belong to the key, because 1, 1.0 and true are equal but not equally valid.
+        key = tuple(arguments), tuple(arguments.values()), tuple(map(type, arguments.values()))
+        if not _SCALARS.issuperset(key[2]):
+            return self._checked(arguments)
+        checked = self._valid.get(key)
+        if checked is None:
+            if len(self._valid) >= MAX_VALID:
+                self._valid.clear()
+            checked = self._valid[key] = self._checked(arguments)
+        return checked.copy()
+
+    def _checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """`validate` without memory."""
         given = arguments
         for name, value in arguments.items():
             if (value is None and name in self._defaults) or (value == "" and name in self._nullable):

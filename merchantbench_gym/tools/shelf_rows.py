@@ -75,10 +75,12 @@ class ShelfRows:
 
     def results(self, sums: Sequence[ProductTotals], ratings: Sequence[float]) -> list[str]:
         """The rows after the age: lifetime results and listing rating."""
-        for i, now in enumerate(zip(sums, ratings, strict=True)):
-            if self._lifetime[i] != now:
-                self._lifetime[i] = now
-                self._results[i] = _result(*now)
+        now = [*zip(sums, ratings, strict=True), None]
+        if now != self._lifetime:
+            for i, (known, figures) in enumerate(zip(self._lifetime, now, strict=True)):
+                if figures is not None and figures != known:
+                    self._results[i] = _result(*figures)
+            self._lifetime = now
         return self._results
 
 

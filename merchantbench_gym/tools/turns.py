@@ -162,15 +162,21 @@ def not_deciding(batch: Batch) -> list[dict[str, str]]:
     return [{"tool_call_id": i, "name": name, "content": content} for i, name in answered]
 
 
-def call_record(outcome: dispatch.Outcome) -> dict[str, Any]:
-    """Return a call's part of the turn record, as fresh plain data."""
+def call_record(outcome: dispatch.Outcome, copies: bool = True) -> dict[str, Any]:
+    """Return a call's part of the turn record as plain data.
+
+    Args:
+        outcome: What became of the call.
+        copies: Whether the arguments are copied; else they are those of the call and must not be changed.
+    """
     call = outcome.call
+    arguments: Any = call.raw[:MAX_RECORD_RAW] if call.arguments is None else call.arguments
     return {
         "position": call.position,
         "id": call.id,
         "name": call.name,
         "kind": outcome.kind,
-        "arguments": call.raw[:MAX_RECORD_RAW] if call.arguments is None else _fresh(call.arguments),
+        "arguments": _fresh(arguments) if copies else arguments,
         "ok": not outcome.code,
         "code": outcome.code,
         "applied": outcome.applied,

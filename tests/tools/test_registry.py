@@ -241,6 +241,29 @@ def test_no_flag(value: Any) -> None:
     assert problems(flag=value)["$.flag"].startswith("must be true or false")
 
 
+@pytest.mark.parametrize("value", [1, 1.0])
+def test_what_was_valid_once_does_not_make_its_equals_valid(value: Any) -> None:
+    sample = tool(kind="READ", examples=[{"text": "a"}])(everything_once)
+    for arguments in ({"text": "a", "number": value}, {"text": "a", "number": value}):
+        assert sample.validate(arguments)["number"] == 1
+    for arguments in ({"text": "a", "number": True}, {"text": "a", "number": "1"}):
+        with pytest.raises(ToolError):
+            sample.validate(arguments)
+    fresh = sample.validate({"text": "a"})
+    fresh["text"] = "b"
+    assert sample.validate({"text": "a"})["text"] == "a"
+
+
+def everything_once(ctx: Any, *, text: str, number: int = 1) -> dict[str, Any]:
+    """Do nothing.
+
+    Args:
+        text: A text.
+        number: A number.
+    """
+    return {}
+
+
 def test_messages_name_limit_and_choices() -> None:
     assert problems(sort_by="cheap") == {"$.sort_by": "must be 'relevance' or 'price', got \"cheap\""}
     assert problems(page=0) == {"$.page": "must be at least 1, got 0"}
