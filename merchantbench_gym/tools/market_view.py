@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 KEPT_DAYS = 1024
 KEPT_SPANS = 6
-KEPT_PER_RUN = 64
+# More than a year has reports, or else a second run of the same market would find none of them.
+KEPT_PER_RUN = 400
 
 
 class PastOffers(NamedTuple):
