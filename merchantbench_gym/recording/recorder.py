@@ -6,7 +6,6 @@ import datetime
 import json
 import sqlite3
 import weakref
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +31,7 @@ from merchantbench_gym.recording.schema import (
 from merchantbench_gym.recording.stack import describe_env, describe_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Record = dict[str, Any]
 
@@ -128,7 +127,7 @@ class Recorder:
         self._deciding = 0
         self._last: dict[int, tuple[int, int]] = {}
         self._unpaid: dict[int, tuple[int, int]] = {}  # seq and net assets of a turn that ended its window
-        self._counts: dict[int, Counter[str]] = {}
+        self._counts: dict[int, dict[str, int]] = {}
 
     # --- what the driver tells ---
 
@@ -208,13 +207,13 @@ class Recorder:
         for turn in rows(self._db, "SELECT * FROM turn ORDER BY seq"):
             self._seq, self._step = turn["seq"], turn["step"]
             self._last[turn["merchant"]] = (turn["window"], turn["turn"])
-            counts = self._counts.setdefault(turn["merchant"], Counter())
+            counts = self._counts.setdefault(turn["merchant"], {})
             if turn["closed_by"]:
                 counts.clear()
             else:
                 query = "SELECT kind FROM call WHERE seq BETWEEN ? AND ?"
-                counts.update(kind for (kind,) in self._db.execute(query, call_numbers(turn["seq"])))
-                counts.update(_usage(json.loads(turn["note"])))
+                kinds = self._db.execute(query, call_numbers(turn["seq"]))
+                _count(counts, (kind for (kind,) in kinds), json.loads(turn["note"]))
             if turn["closed_by"] and turn["reward"] is None:
                 self._unpaid[turn["merchant"]] = (turn["seq"], turn["net_assets"])
         run = rows(self._db, "SELECT policy, label FROM run")[0]
@@ -272,9 +271,8 @@ class Recorder:
         if action is None:
             action = action_text(record_message(record))
         events, note, calls = self.journal.take_events(merchant), record["note"], record["calls"]
-        counts = Counter(self._counts.get(merchant, ()))
-        counts.update([call["kind"] for call in calls])
-        counts.update(_usage(note))
+        counts = dict(self._counts.get(merchant, ()))
+        _count(counts, [call["kind"] for call in calls], note)
         metrics = dumps(self._figures(merchant, counts)) if record["window_closed_by"] else None
         turn = self._turn_row(record, own, action, metrics)
         with self._transaction():
@@ -289,13 +287,13 @@ class Recorder:
                     "INSERT INTO event (merchant, window, turn, kind, body) VALUES (?, ?, ?, ?, ?)",
                     [(*place, kind, body) for kind, body in written],
                 )
-            if merchant not in self._last or counts["WRITE"]:
+            if merchant not in self._last or "WRITE" in counts:
                 self._write_notes(merchant)
         if events:
             self.journal.drop_events(events)
         self._seq = seq
         self._last[merchant] = place[1:]
-        self._counts[merchant] = Counter() if record["window_closed_by"] else counts
+        self._counts[merchant] = {} if record["window_closed_by"] else counts
         if record["window_closed_by"]:
             self._unpaid[merchant] = (seq, record["net_assets"])
 
@@ -338,7 +336,7 @@ class Recorder:
                     {"merchant": merchant, **row, "bytes": size, "content": storable(content)},
                 )
 
-    def _figures(self, merchant: int, counts: Counter[str]) -> dict[str, float | None]:
+    def _figures(self, merchant: int, counts: dict[str, int]) -> dict[str, float | None]:
         """Figures of a shop as its window closes; amounts in cents."""
         world = self._env.session.world
         rating = world.rating(merchant)
@@ -348,9 +346,9 @@ class Recorder:
             **dict(zip(STATUSES, world.status_counts(merchant), strict=True)),
             "rating": rating.rating,
             "listings": world.shelf_size(merchant),
-            **{f"calls_{kind.lower() or 'none'}": counts[kind] for kind in KINDS},
-            "tokens": counts["tokens"],
-            "cost_micro_usd": counts["cost_micro_usd"],
+            **{f"calls_{kind.lower() or 'none'}": counts.get(kind, 0) for kind in KINDS},
+            "tokens": counts.get("tokens", 0),
+            "cost_micro_usd": counts.get("cost_micro_usd", 0),
         }
 
     # --- the rest ---
@@ -428,6 +426,14 @@ def _events_of(note: Any) -> list[tuple[str, str]]:
     if not isinstance(events, list):
         return []
     return [(str(item.get("kind", "")), dumps(item)) for item in events if isinstance(item, dict)]
+
+
+def _count(counts: dict[str, int], kinds: Iterable[str], note: Any) -> None:
+    """Add the calls of a turn by kind, and what its note tells of."""
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    for key, number in _usage(note).items():
+        counts[key] = counts.get(key, 0) + number
 
 
 def _usage(note: Any) -> dict[str, int]:
