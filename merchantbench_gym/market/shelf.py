@@ -17,7 +17,6 @@ Floats = NDArray[np.float64]
 _PRODUCT, _SALE, _ORIGIN, _LISTED = range(4)
 _SLACK = 1.0 - 1e-9
 _LONGEST_BLOCK = 96
-_MAX_CURVES = 4096
 _GAMMA = np.uint64(draws.GAMMA)
 _S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -48,34 +47,6 @@ class _Block(NamedTuple):
         return known and (multiplier == self.multiplier or first >= self.free)
 
 
-class Curves:
-    """Year curves of the products that were listed, one below the other, so that shelves refer to them.
-
-    Attributes:
-        values: The curves, float64 array of shape (rows · 365,).
-    """
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._starts: dict[int, int] = {}
-        self.values: Floats = np.empty(64 * DAYS_PER_YEAR)
-
-    @property
-    def full(self) -> bool:
-        """Whether it has grown so large that the next product should begin a new one."""
-        return len(self._starts) >= _MAX_CURVES
-
-    def start(self, product: int) -> int:
-        """Place of a product's first day in `values`, entered at the first call."""
-        start = self._starts.get(product)
-        if start is None:
-            start = self._starts[product] = len(self._starts) * DAYS_PER_YEAR
-            if start == len(self.values):
-                self.values = np.concatenate([self.values, np.empty(len(self.values))])
-            self.values[start : start + DAYS_PER_YEAR] = self._catalog.year_curve(product)
-        return start
-
-
 class HourTable:
     """What demand needs to know of every hour of a run.
 
@@ -84,7 +55,6 @@ class HourTable:
         of_year: Curve day modulo 365, int64 array of shape (H,).
         of_day: Hour of day, int64 array of shape (H,).
         week: Weekly factor, float64 array of shape (H,).
-        curves: Year curves for new shelves.
     """
 
     def __init__(self, rules: Rules, catalog: Catalog) -> None:
@@ -95,7 +65,6 @@ class HourTable:
         self.of_year = days % DAYS_PER_YEAR
         self.of_day = hours % 24
         self.week = catalog.week[days % 7]
-        self.curves = Curves(catalog)
 
 
 class ShelfView(NamedTuple):
@@ -124,6 +93,8 @@ class Shelf:
     A shelf referenced by a clone or an undo token is never written again: writers copy it first (`copy`).
 
     Attributes:
+        shared: Whether a clone or an undo token refers to the shelf.
+        lent: Whether another shelf has the same arrays of curves.
         slots: Slot of each listed product.
         off: Remembered (age, hour of delisting) of products taken off the shelf, by product.
     """
@@ -133,23 +104,21 @@ class Shelf:
         self.catalog = catalog
         self.table = table
         self.arrival_key = arrival_key
-        self.shared = False
+        self.shared = self.lent = False
         self._block: _Block | None = None
         self.slots: dict[int, int] = {}
         self.off: dict[int, tuple[int, int]] = {}
-        self.curves = table.curves
         self._allocate(min(rules.max_listings, 64))
 
     def _allocate(self, capacity: int) -> None:
         self.ints = np.zeros((4, capacity), dtype=np.int64)
-        # Where the year curve and the hourly shares of each listing start.
-        self.places = np.zeros((2, capacity), dtype=np.int64)
-        self.keys = np.zeros((1, capacity), dtype=np.uint64)
-        self.factor = np.zeros((1, capacity))
+        self.keys = np.zeros((capacity, 1), dtype=np.uint64)
+        self.factor = np.zeros((capacity, 1))
+        self.year = np.zeros((capacity, DAYS_PER_YEAR))
+        self.shares = np.zeros((capacity, 24))
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
-        """The columns by slot, each of shape (columns, capacity)."""
-        return self.ints, self.places, self.keys, self.factor
+        return self.ints, self.keys, self.factor, self.year, self.shares
 
     def copy(self) -> Shelf:
         """Independent shelf of the same content."""
@@ -159,10 +128,17 @@ class Shelf:
         other.shared = False
         other._block = None
         other.slots, other.off = self.slots.copy(), self.off.copy()
-        other.curves = self.curves
-        other.ints, other.places = self.ints.copy(), self.places.copy()
-        other.keys, other.factor = self.keys.copy(), self.factor.copy()
+        other.ints, other.keys, other.factor = self.ints.copy(), self.keys.copy(), self.factor.copy()
+        # The curves are by far the largest part, and a change of a price leaves them alone.
+        other.year, other.shares = self.year, self.shares
+        other.lent = self.lent = True
         return other
+
+    def _own_curves(self) -> None:
+        """Copy the curves before they are written, if another shelf has them too."""
+        if self.lent:
+            self.year, self.shares = self.year.copy(), self.shares.copy()
+            self.lent = False
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -198,20 +174,22 @@ class Shelf:
 
     def insert(self, product: int, price: int, origin: int, listed_t: int) -> None:
         """Writes a listing into the next slot."""
+        self._own_curves()
         slot = len(self.slots)
         capacity = self.ints.shape[1]
         if slot == capacity:
             old = self._columns()
             self._allocate(min(2 * capacity, self.rules.max_listings))
             for target, source in zip(self._columns(), old, strict=True):
-                target[:, :capacity] = source
-        if self.curves.full:
-            self.curves = Curves(self.catalog)
-            self.places[0, :slot] = [self.curves.start(listed) for listed in self.products.tolist()]
+                if target is self.ints:
+                    target[:, :capacity] = source
+                else:
+                    target[:capacity] = source
         self.slots[product] = slot
         self.ints[:, slot] = product, price, origin, listed_t
-        self.keys[0, slot] = draws.sm(self.arrival_key, product)
-        self.places[:, slot] = self.curves.start(product), 24 * (product % len(self.catalog.hour_shares))
+        self.keys[slot] = draws.sm(self.arrival_key, product)
+        self.year[slot] = self.catalog.year_curve(product)
+        self.shares[slot] = self.catalog.hour_shares[product % len(self.catalog.hour_shares)]
         self.set_price(product, price)
 
     def set_price(self, product: int, price: int) -> None:
@@ -220,20 +198,22 @@ class Shelf:
         slot = self.slots[product]
         catalog, rules = self.catalog, self.rules
         self.ints[_SALE, slot] = price
-        self.factor[0, slot] = rules.scale * price_factor(
+        self.factor[slot] = rules.scale * price_factor(
             price, int(catalog.ref_price[product]), float(catalog.elasticity[product]), rules.ces_cap
         )
 
     def remove(self, product: int, t: int) -> None:
         """Takes a listed product off the shelf and remembers its exposure age."""
         self._block = None
+        self._own_curves()
         slot, last = self.slots.pop(product), len(self.slots)
         age = t - int(self.ints[_ORIGIN, slot])
         if age > 0:
             self.off[product] = (age, t)
         if slot != last:
-            for columns in self._columns():
-                columns[:, slot] = columns[:, last]
+            self.ints[:, slot] = self.ints[:, last]
+            for column in self._columns()[1:]:
+                column[slot] = column[last]
             self.slots[int(self.ints[_PRODUCT, slot])] = slot
 
     def remembered(self, t: int) -> list[tuple[int, int, int]]:
@@ -255,10 +235,9 @@ class Shelf:
             float64 array of shape (k, stop - first) in slot order.
         """
         n, table = len(self.slots), self.table
-        curve, share = self.places[:, :n, None]
-        q: Floats = self.curves.values.take(curve + table.of_year[first:stop], mode="clip")
-        q *= self.factor[0, :n, None]
-        q *= self.catalog.hour_shares.take(share + table.of_day[first:stop], mode="clip")
+        q: Floats = self.year[:n].take(table.of_year[first:stop], axis=1, mode="clip")
+        q *= self.factor[:n]
+        q *= self.shares[:n].take(table.of_day[first:stop], axis=1, mode="clip")
         q *= self.rules.lifecycle.take(table.hours[first:stop] - self.ints[_ORIGIN, :n, None], mode="clip")
         q *= table.week[first:stop]
         return q
@@ -298,7 +277,7 @@ class Shelf:
         if stop > free:
             bound = np.repeat((multiplier, self.rules.highest_multiplier), (free - first, stop - free))
         q = self.expected(first, stop)
-        z = self.keys[0, : len(self.slots), None] + self.table.keys[first:stop]
+        z = self.keys[: len(self.slots)] + self.table.keys[first:stop]
         shifted = z >> _S30
         z ^= shifted
         z *= _M1
