@@ -77,7 +77,7 @@ class WorldReads:
     _merchants: builtins.list[Merchant]
     _stock: dict[int, tuple[int, int]]
     _full: NDArray[np.bool_]
-    _empty_at_start: frozenset[int]
+    _emptied: set[int]
     _view: CatalogView | None
     _past: CatalogView | None
     _supply: builtins.list[ShelfSupply | None]
@@ -299,15 +299,10 @@ class WorldReads:
 
     def out_of_stock(self, m: int) -> builtins.list[int]:
         """Products on a merchant's shelf whose effective stock is 0 now, ascending."""
-        touched, line, t = self._stock, self.timelines.line, self.t
-        empty = self._empty_at_start
-        return sorted(
-            product
-            for product in self._merchant(m).shelf.slots
-            # Stock never falls by itself, so only what was empty once can be empty now.
-            if (touched[product][0] == 0 if product in touched else product in empty)
-            and not self._stock_at(product, line(product), t)
-        )
+        # Stock never falls by itself, so only what was empty once can be empty now.
+        once = self._merchant(m).shelf.slots.keys() & self._emptied
+        line, t = self.timelines.line, self.t
+        return sorted(product for product in once if not self._stock_at(product, line(product), t))
 
     def shelf_events(self, m: int, a: int) -> builtins.list[SupplierEvent]:
         """Supplier events of the products on a merchant's shelf in hours a < t <= now."""

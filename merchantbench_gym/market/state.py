@@ -121,6 +121,7 @@ def load(world: World, value: dict[str, Any]) -> None:
     world.t = value["t"]
     world._stock = {product: (quantity, hour) for product, quantity, hour in _unpack(value["stock"], 3)}
     world._full = np.zeros_like(world._full)
+    world._emptied.update(product for product, (quantity, _) in world._stock.items() if not quantity)
     world._view = None
     world._supply = [None] * world.merchants
     world._shelf_views = [None] * world.merchants

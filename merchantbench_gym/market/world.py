@@ -91,7 +91,8 @@ class World(WorldReads):
         self._stock: dict[int, tuple[int, int]] = {}
         # Products seen at their ceiling and not bought since: a cache, never state.
         self._full = np.zeros(self.catalog.size, dtype=np.bool_)
-        self._empty_at_start = frozenset((self.catalog.initial_stock == 0).nonzero()[0].tolist())
+        # Products that have been empty at some time: a cache, too.
+        self._emptied: set[int] = set((self.catalog.initial_stock == 0).nonzero()[0].tolist())
         self._view: CatalogView | None = None
         self._past: CatalogView | None = None
         self._supply: list[ShelfSupply | None] = [None] * merchants
@@ -250,6 +251,8 @@ class World(WorldReads):
         if stock != before:
             self._stock[product] = (stock, t)
             self._full[product] = False
+            if not stock:
+                self._emptied.add(product)
         return violations
 
     # --- actions
@@ -409,6 +412,7 @@ class World(WorldReads):
         other = World.__new__(World)
         other.__dict__.update(self.__dict__)
         other._stock, other._full = self._stock.copy(), self._full.copy()
+        other._emptied = self._emptied.copy()
         other._view = other._past = None
         other._supply = [s.copy() if warm and s is not None else None for s in self._supply]
         other._shelf_views = self._shelf_views.copy()
