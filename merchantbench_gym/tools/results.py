@@ -7,9 +7,10 @@ form, shown money and rounded numbers, and the serialisation whose bytes are par
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Any
 
 from merchantbench_gym.market.calendar import stamp
@@ -62,10 +63,30 @@ MAX_CONTENT = 32_000
 MAX_ECHO = 80
 
 _CODES = frozenset(ERROR_CODES)
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _canonical = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
 ).encode
+
+
+def _compact_encoder() -> Callable[[Any], str]:
+    """What compact `json.dumps` does, without making the encoder of the C library anew at every call."""
+    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if c_make_encoder is None:
+        return encoder.encode
+    inside: dict[int, Any] = {}  # containers being encoded, which shows those that contain themselves
+    chunks = c_make_encoder(inside, encoder.default, encode_basestring, None, ":", ",", False, False, False)
+
+    def encode(value: Any) -> str:
+        try:
+            return "".join(chunks(value, 0))
+        except BaseException:
+            inside.clear()
+            raise
+
+    return encode
+
+
+_encode = _compact_encoder()
 
 
 class ToolError(Exception):
