@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from merchantbench_gym.market.world import MarketError, World
 from merchantbench_gym.tools import default_registry, dispatch
-from merchantbench_gym.tools.calls import Batch, body_hash, plain_json, turn_fault
+from merchantbench_gym.tools.calls import Batch, argument_texts, body_hash, plain_json, turn_fault
 from merchantbench_gym.tools.context import Context, RiskSets, WindowBook, WindowInfo
 from merchantbench_gym.tools.control import END_OF_STEP
 from merchantbench_gym.tools.observation import RISKS, Observer, risk_sets
@@ -27,6 +27,7 @@ from merchantbench_gym.tools.turns import (
     Receipt,
     Seat,
     Turn,
+    TurnRecord,
     TurnRefused,
     TurnResult,
     call_record,
@@ -389,23 +390,25 @@ class Session:
         full = any(getattr(listener, "needs_digest", True) for listener in self.listeners)
         # Arguments are copied for a listener that might change them.
         copies = not all(getattr(listener, "reads_only", False) for listener in self.listeners)
-        record = {
-            "merchant": merchant,
-            "window": response.window,
-            "turn": response.turn,
-            "turn_id": response.turn_id,
-            "body_hash": body_hash(response.window, batch) if full else "",
-            "time": stamp(self._seats[merchant].book.open_t),
-            "text": batch.text[:MAX_RECORD_TEXT],
-            "note": note,
-            "charged": response.turns_used >= response.turn,
-            "rejected": response.rejected,
-            "window_closed_by": response.window_closed_by,
-            "turns_used": response.turns_used,
-            "calls": [call_record(outcome, copies) for outcome in outcomes],
-            "net_assets": self.world.net_assets(merchant),
-            "state_digest": self.digest() if full else "",
-        }
+        texts = argument_texts(batch) if full and batch.fault is None else None
+        record = TurnRecord(
+            merchant=merchant,
+            window=response.window,
+            turn=response.turn,
+            turn_id=response.turn_id,
+            body_hash=body_hash(response.window, batch, texts) if full else "",
+            time=stamp(self._seats[merchant].book.open_t),
+            text=batch.text[:MAX_RECORD_TEXT],
+            note=note,
+            charged=response.turns_used >= response.turn,
+            rejected=response.rejected,
+            window_closed_by=response.window_closed_by,
+            turns_used=response.turns_used,
+            calls=[call_record(outcome, copies) for outcome in outcomes],
+            net_assets=self.world.net_assets(merchant),
+            state_digest=self.digest() if full else "",
+        )
+        record.arguments = texts
         for listener in self.listeners:
             shared = len(self.listeners) > 1 and not getattr(listener, "reads_only", False)
             listener(copy.deepcopy(record) if shared else record)

@@ -280,7 +280,7 @@ class Recorder:
                 # The world has undone the turn after it was written.
                 self._erase(place)
             self._db.execute(INSERT_TURN, turn)
-            self._db.executemany(INSERT_CALL, _call_rows(calls, place, call_numbers(seq)[0]))
+            self._db.executemany(INSERT_CALL, _call_rows(record, place, call_numbers(seq)[0]))
             written = [*((kind, body) for _, kind, body in events), *_events_of(note)]
             if written:
                 self._db.executemany(
@@ -411,12 +411,12 @@ def dumps_or_text(value: Any) -> str:
     return json.dumps(value, default=lambda item: f"<{type(item).__name__}>")
 
 
-def _call_rows(
-    calls: list[dict[str, Any]], place: tuple[int, int, int], first: int
-) -> Iterator[tuple[Any, ...]]:
-    for call in calls:
+def _call_rows(record: Record, place: tuple[int, int, int], first: int) -> Iterator[tuple[Any, ...]]:
+    calls, texts = record["calls"], getattr(record, "arguments", None)
+    for call, text in zip(calls, texts or [""] * len(calls), strict=True):
         position, name, arguments = call["position"], storable(call["name"]), call["arguments"]
-        text = "{}" if arguments == {} else dumps(arguments)
+        if not text.isascii() or type(arguments) is not dict or not text:
+            text = dumps(arguments)
         head = (first + position, *place, position, call["id"], name, call["kind"], text)
         yield (*head, call["ok"], call["code"], call["applied"], call["rejected"], call["content"])
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +43,7 @@ TURN_RULES: Final = {
 }
 
 _MISSING: Final = object()
+_quoted = json.encoder.encode_basestring
 
 
 class Call(NamedTuple):
@@ -104,18 +105,30 @@ def turn_fault(batch: Batch, max_calls: int) -> str | None:
     return None
 
 
-def body_hash(window: int, batch: Batch) -> str:
-    """Return SHA-256 (hex) of the canonical JSON of a window and the calls that answer it."""
-    body: dict[str, Any] = {"window": window}
+def argument_texts(batch: Batch) -> list[str]:
+    """Return the canonical JSON of each call's arguments, `null` for those that could not be read."""
+    return ["{}" if call.arguments == {} else canonical(call.arguments) for call in batch.calls]
+
+
+def body_hash(window: int, batch: Batch, texts: Sequence[str] | None = None) -> str:
+    """Return SHA-256 (hex) of the canonical JSON of a window and the calls that answer it.
+
+    Args:
+        window: The window.
+        batch: The calls.
+        texts: Their `argument_texts`, if these have been made already.
+    """
     if batch.fault is not None:
-        body["fault"] = [batch.fault.code, batch.text]
+        body = canonical({"window": window, "fault": [batch.fault.code, batch.text]})
     else:
-        body["calls"] = [
-            [call.id, call.name, call.arguments, call.fault and failure(call.fault), call.raw]
-            for call in batch.calls
+        calls = [
+            f"[{_quoted(call.id)},{_quoted(call.name)},{text},"
+            f"{'null' if call.fault is None else canonical(failure(call.fault))},{_quoted(call.raw)}]"
+            for call, text in zip(batch.calls, argument_texts(batch) if texts is None else texts, strict=True)
         ]
+        body = f'{{"calls":[{",".join(calls)}],"window":{window}}}'
     # Text that could not be read may hold lone surrogates.
-    return hashlib.sha256(canonical(body).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # --- containers ------------------------------------------------------------------------------------------

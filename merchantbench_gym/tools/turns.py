@@ -142,6 +142,17 @@ class Seat:
         return twin
 
 
+class TurnRecord(dict[str, Any]):
+    """Record of a turn: plain JSON data.
+
+    Attributes:
+        arguments: Canonical JSON of the arguments of its calls, so that nobody has to make it again; None if
+            it has not been made.
+    """
+
+    arguments: list[str] | None = None
+
+
 def rejected_outcomes(batch: Batch, code: str) -> list[dispatch.Outcome]:
     """Answer every call of a rejected turn; an action that could not be read counts as one call."""
     if batch.fault is not None:

@@ -17,7 +17,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from merchantbench_gym.baselines import PolicyStop, ScriptedPolicy, run_episode
-from merchantbench_gym.recording import resume
+from merchantbench_gym.recording import replay, resume
 from merchantbench_gym.recording.journal import Journal
 from merchantbench_gym.recording.schema import TABLES, read_run, rows
 from merchantbench_gym.wrappers import RecordRun, Reward, Seat
@@ -79,6 +79,23 @@ def test_the_label_of_a_run_stands_in_its_file_and_its_result(tmp_path: Path) ->
     env.close()
     assert table(tmp_path / "a.run", "run")[0]["label"] == "try 7"
     assert run_episode(make(), policy(), seed=3).label == ""
+
+
+def test_arguments_are_written_as_they_were_read(tmp_path: Path, recorded: Callable[..., Any]) -> None:
+    env = recorded()
+    records: list[Any] = []
+    env.unwrapped.add_listener(records.append)
+    env.reset(seed=1)
+    given: list[Any] = [{"b": 1, "a": [2.5, None]}, {}, {"query": "é \u2028"}, "{", '{"query": "\ud800"}', 7]
+    env.step([{"id": str(i), "name": "search_products", "arguments": item} for i, item in enumerate(given)])
+    env.step("no list")
+    env.step([{"id": "x", "name": "query_balance", "arguments": {"a": 1}}] * 2)
+    env.close()
+    calls = [call for record in records for call in record["calls"]]
+    written = [json.loads(row["arguments"]) for row in table(tmp_path / "a.run", "call")]
+    assert written == [call["arguments"] for call in calls] and len(written) == 9
+    assert written[:4] == given[:4]
+    assert replay(tmp_path / "a.run").identical
 
 
 def test_counts_of_call_rows_are_executions(tmp_path: Path, recorded: Callable[..., Any]) -> None:

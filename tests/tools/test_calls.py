@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merchantbench_gym.tools import calls
-from merchantbench_gym.tools.calls import Batch, body_hash, normalise, plain_json, turn_fault
+from merchantbench_gym.tools.calls import Batch, argument_texts, body_hash, normalise, plain_json, turn_fault
+from merchantbench_gym.tools.results import canonical, failure
 
 
 class Raising:
@@ -431,6 +433,35 @@ def test_body_hash_covers_window_and_calls_but_not_text() -> None:
     assert body_hash(1, normalise("\ud800"))
 
 
+def canonical_body(window: int, batch: Batch) -> bytes:
+    body: dict[str, Any] = {"window": window}
+    if batch.fault is not None:
+        body["fault"] = [batch.fault.code, batch.text]
+    else:
+        body["calls"] = [
+            [call.id, call.name, call.arguments, call.fault and failure(call.fault), call.raw]
+            for call in batch.calls
+        ]
+    return canonical(body).encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        [],
+        None,
+        "no json \ud800",
+        [flat(arguments={"b": [1, 2.5, None], "a": {"é": '"\\\n', "": "\u2028"}}), flat("end_of_step")],
+        [{**flat('é"', arguments="{\ud800"), "id": "\n"}, flat(arguments={"a": "\ud800"}), "no call"],
+    ],
+)
+def test_body_hash_is_that_of_canonical_json(action: Any) -> None:
+    batch = normalise(action)
+    expected = hashlib.sha256(canonical_body(7, batch)).hexdigest()
+    assert body_hash(7, batch) == body_hash(7, batch, argument_texts(batch)) == expected
+    assert [json.loads(text) for text in argument_texts(batch)] == [call.arguments for call in batch.calls]
+
+
 def test_plain_json_for_notes() -> None:
     assert plain_json({"a": (1, 2.5), "b": None}, 100) == {"a": [1, 2.5], "b": None}
     assert plain_json("x" * 98, 100) == "x" * 98
@@ -457,6 +488,6 @@ def test_normalise_never_raises_and_changes_nothing(action: Any) -> None:
     batch = normalise(action)
     assert repr(action) == before
     turn_fault(batch, 2)
-    body_hash(0, batch)
+    assert body_hash(0, batch) == hashlib.sha256(canonical_body(0, batch)).hexdigest()
     ids = [call.id for call in batch.calls]
     assert all(ids) and [call.position for call in batch.calls] == list(range(len(ids)))
