@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from merchantbench_gym.envs.flat_actions import FORMS, Options, batch_of, options_of
+from merchantbench_gym.envs.flat_actions import FORMS, Options, Powers, batch_of, options_of, powers_of
 from merchantbench_gym.envs.flat_sales import Sales
 from merchantbench_gym.envs.flat_view import (
     EMPTY,
@@ -35,6 +35,7 @@ from merchantbench_gym.tools.calls import Batch, Call
 
 __all__ = ["FlatEnv"]
 
+Moment = tuple[int, int, str]
 Step = tuple[Features, float, bool, bool, Info]
 
 SEAT = 0
@@ -85,7 +86,7 @@ class Now(NamedTuple):
         mask: Entries of the action that do something; never written.
     """
 
-    moment: tuple[int, int, str]
+    moment: Moment
     scene: Scene
     options: Options
     mask: npt.NDArray[np.bool_]
@@ -238,12 +239,7 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
             ScenarioError: The options make no valid scenario. Nothing has changed then.
             ValueError: They change the number of slots. Nothing has changed then.
         """
-        scenario = self._scenario_for(options)
-        self._check(scenario)
-        gymnasium.Env.reset(self, seed=seed)
-        self._begin(scenario, int(self.np_random.integers(2**63)) if seed is None else seed)
-        self._memory = Memory(np.full(self._layout.slots, EMPTY))
-        self._now = self._sales = None
+        self._start(seed, options)
         return self.observe()
 
     def step(self, action: Any) -> Step:
@@ -262,6 +258,24 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
             ValueError: The action does not lie in the action space.
             TurnRefused: The action named a turn, window or note that the session refuses.
         """
+        returned = self._play(action)
+        observation, info = self.observe()
+        self._arrive()
+        return observation, reward_of(returned.terms), info["end_reason"] != "", False, info
+
+    # --- reset and step before anything is looked at ---
+
+    def _start(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Start a new episode; arguments and errors as of :meth:`reset`."""
+        scenario = self._scenario_for(options)
+        self._check(scenario)
+        gymnasium.Env.reset(self, seed=seed)
+        self._begin(scenario, int(self.np_random.integers(2**63)) if seed is None else seed)
+        self._memory = Memory(np.full(self._layout.slots, EMPTY))
+        self._now = self._sales = None
+
+    def _play(self, action: Any) -> Returned:
+        """Play one window; argument and errors as of :meth:`step`."""
         episode = self._running()
         session = episode.session
         names = names_of(action)
@@ -286,9 +300,13 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         returned = self._settle(episode, SEAT, result)
         if self.render_mode == "human":
             self._show()
-        observation, info = self.observe()
+        return returned
+
+    def _arrive(self) -> None:
+        """Remember the slots as they are after a window."""
         self._memory = self._memory._replace(slots=self._look().scene.slots, arrivals=())
-        return observation, reward_of(returned.terms), info["end_reason"] != "", False, info
+
+    # --- reading ---
 
     def observe(self) -> tuple[Features, Info]:
         """Observation and info as of now, those of the last return, without any effect.
@@ -379,16 +397,23 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
 
     def _look(self) -> Now:
         """What is known of now."""
+        moment = self._moment()
+        if self._now is None or self._now.moment != moment:
+            session = self._running().session
+            view, packet = session.view(SEAT), session.observe(SEAT)
+            scene = look(view, packet, self._layout, self._slots(), self._orders)
+            options = options_of(scene, self._powers())
+            self._now = Now(moment, scene, options, FORMS[self._action].masks(scene, options))
+        return self._now
+
+    def _moment(self) -> Moment:
+        session = self._running().session
+        return session.window, session.turns_used(SEAT), session.phase(SEAT)
+
+    def _powers(self) -> Powers:
         episode = self._running()
         session = episode.session
-        moment = (session.window, session.turns_used(SEAT), session.phase(SEAT))
-        if self._now is None or self._now.moment != moment:
-            slots, scenario = self._slots(), episode.scenario
-            scene = look(session.view(SEAT), session.observe(SEAT), self._layout, slots, self._orders)
-            options = options_of(scene, scenario, session.denied, moment[2] == "deciding")
-            mask = FORMS[self._action].masks(scene, options)
-            self._now = Now(moment, scene, options, mask)
-        return self._now
+        return powers_of(episode.scenario, session.denied, session.phase(SEAT) == "deciding")
 
     def _orders(self) -> Sales:
         """Figures of the orders as of now."""

@@ -25,20 +25,40 @@ _END_ALONE = Batch((END,))
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
+class Powers(NamedTuple):
+    """What a merchant may do now; of several worlds each figure is an array of shape (n,).
+
+    Attributes:
+        low: Lowest price in cents.
+        high: Highest price in cents.
+        delist: Whether it may delist products, ...
+        reprice: ... change prices, ...
+        put: ... list products.
+    """
+
+    low: Any
+    high: Any
+    delist: Any
+    reprice: Any
+    put: Any
+
+
 class Options(NamedTuple):
     """Single changes of the shelf that are possible and change something.
+
+    Like a scene of one world, or with a leading axis of several.
 
     Attributes:
         delist: Slots that can be emptied, shape (S,).
         reprice: Slots that can be repriced, by markup, shape (S, P).
         put: Candidates that can be listed if there is a free slot, by markup, shape (K, P).
-        free: Number of free slots.
+        free: Number of free slots, a scalar.
     """
 
     delist: Bools
     reprice: Bools
     put: Bools
-    free: int
+    free: Ints
 
 
 class Plan(NamedTuple):
@@ -63,29 +83,41 @@ class Plan(NamedTuple):
     dropped: int = 0
 
 
-def options_of(scene: Scene, scenario: Scenario, denied: Collection[str], is_open: bool) -> Options:
-    """Single changes that are possible in a scene and change something.
+def powers_of(scenario: Scenario, denied: Collection[str], is_open: bool) -> Powers:
+    """What a merchant may do.
 
     Args:
-        scene: The scene.
         scenario: The scenario.
         denied: Names of tools that are not granted.
         is_open: Whether the merchant may act.
     """
-    low, high = scenario.merchant.min_price, scenario.merchant.max_price
+    granted = [is_open and name not in denied for name in (DELIST, ADJUST, LIST)]
+    return Powers(scenario.merchant.min_price, scenario.merchant.max_price, *granted)
+
+
+def options_of(scene: Scene, powers: Powers) -> Options:
+    """Single changes that are possible and change something.
+
+    Args:
+        scene: A scene, or scenes of several worlds.
+        powers: What its merchant may do, or theirs.
+    """
+    low, high, delist, reprice, put = powers
+    if scene.slots.ndim > 1:
+        low, high = low[:, None, None], high[:, None, None]
+        delist, reprice, put = delist[:, None], reprice[:, None], put[:, None]
     listed = scene.slots != EMPTY
 
     def legal(prices: Ints) -> Bools:
         inside: Bools = (prices >= low) & (prices <= high)
         return inside
 
-    delist = listed & (is_open and DELIST not in denied)
-    reprice = legal(scene.slot_prices)
-    reprice &= scene.slot_prices != scene.sale[:, None]
-    reprice &= (listed & (is_open and ADJUST not in denied))[:, None]
-    put = legal(scene.candidate_prices)
-    put &= ((scene.candidates != EMPTY) & (is_open and LIST not in denied))[:, None]
-    return Options(delist, reprice, put, len(listed) - int(np.count_nonzero(listed)))
+    repriced = legal(scene.slot_prices)
+    repriced &= scene.slot_prices != scene.sale[..., None]
+    repriced &= (listed & reprice)[..., None]
+    listable = legal(scene.candidate_prices)
+    listable &= ((scene.candidates != EMPTY) & put)[..., None]
+    return Options(listed & delist, repriced, listable, (~listed).sum(axis=-1))
 
 
 def batch_of(plan: Plan, catalog: PublicCatalog) -> Batch:
@@ -127,7 +159,10 @@ class ActionForm(Protocol):
         """
 
     def masks(self, scene: Scene, options: Options) -> Bools:
-        """Which entries do something; those that do nothing by themselves are always on."""
+        """Which entries do something; what does nothing by itself is always on.
+
+        Of scenes of several worlds the masks are the rows of an array.
+        """
 
     def plan(self, numbers: Ints, scene: Scene, options: Options, mask: Bools, layout: Layout) -> Plan:
         """What an action does."""
@@ -152,12 +187,14 @@ class Multi:
 
     def masks(self, scene: Scene, options: Options) -> Bools:
         """Per dimension concatenated."""
-        (s, p), k = options.reprice.shape, len(options.put)
-        masks = np.ones(s * (2 + p) + k * (1 + p), dtype=bool)
-        slots = masks[: s * (2 + p)].reshape(s, 2 + p)
-        slots[:, 1] = options.delist
-        slots[:, 2:] = options.reprice
-        masks[s * (2 + p) :].reshape(k, 1 + p)[:, 1:] = options.put & (options.free > 0)
+        *n, s, p = options.reprice.shape
+        k = options.put.shape[-2]
+        masks = np.ones((*n, s * (2 + p) + k * (1 + p)), dtype=bool)
+        slots = masks[..., : s * (2 + p)].reshape(*n, s, 2 + p)
+        slots[..., 1] = options.delist
+        slots[..., 2:] = options.reprice
+        candidates = masks[..., s * (2 + p) :].reshape(*n, k, 1 + p)
+        candidates[..., 1:] = options.put & (options.free > 0)[..., None, None]
         return masks
 
     def plan(self, numbers: Ints, scene: Scene, options: Options, mask: Bools, layout: Layout) -> Plan:
@@ -198,12 +235,16 @@ class Single:
 
     def masks(self, scene: Scene, options: Options) -> Bools:
         """One entry per action."""
-        risky, idle = options.delist & scene.risky, options.delist & scene.idle
-        delists = [risky.any(), idle.any()]
-        put = options.put.any(axis=0)
-        free = options.free + np.count_nonzero(risky | idle)
-        parts = ([True], options.reprice.any(axis=0), delists, put & (options.free > 0))
-        return np.concatenate([*parts, (put & (free > 0)) | any(delists)])
+        *n, _, p = options.reprice.shape
+        masks = np.ones((*n, 3 + 3 * p), dtype=bool)
+        masks[..., 1 : p + 1] = options.reprice.any(axis=-2)
+        masks[..., p + 1] = (options.delist & scene.risky).any(axis=-1)
+        masks[..., p + 2] = (options.delist & scene.idle).any(axis=-1)
+        fill = options.put.any(axis=-2) & (options.free > 0)[..., None]
+        masks[..., p + 3 : 2 * p + 3] = fill
+        # Where anything is delisted, there is something to do.
+        masks[..., 2 * p + 3 :] = fill | masks[..., p + 1 : p + 3].any(axis=-1, keepdims=True)
+        return masks
 
     def plan(self, numbers: Ints, scene: Scene, options: Options, mask: Bools, layout: Layout) -> Plan:
         """What an action does."""

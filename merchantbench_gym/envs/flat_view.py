@@ -6,7 +6,7 @@ included. All of it is pure: the same view, packet and slots give the same array
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,19 +74,21 @@ class Layout(NamedTuple):
         return STORE_SIZE + SLOT_SIZE * self.slots + CANDIDATE_SIZE * self.candidates
 
     def prices(self, supplier_prices: Ints) -> Ints:
-        """Sale prices in cents of every product at every markup, half-even; shape (n, P)."""
+        """Sale prices in cents at every markup, half-even; the markups are a new last axis."""
         # A quotient that is a tie is a float, and up to a price of 10⁸ no other rounds to one.
-        exact = supplier_prices[:, None] * self.markups / self.divisors
+        exact = supplier_prices[..., None] * self.markups / self.divisors
         prices: Ints = np.rint(exact).astype(np.int64)
         return prices
 
 
 class Scene(NamedTuple):
-    """One moment as the numeric environment sees it; arrays are not to be written.
+    """One moment as the numeric environment sees it, or with a leading axis moments of several worlds.
+
+    The arrays are not to be written.
 
     Attributes:
         features: The observation, shape (28 + 14 S + 10 K,).
-        packet: The structured observation.
+        packet: The structured observation; of several worlds a list.
         slots: Product in each slot, `EMPTY` where there is none, shape (S,).
         risky: Whether the product in a slot is withdrawn, out of stock or ships late, shape (S,).
         idle: Whether it has not sold for a week, shape (S,).
@@ -97,7 +99,7 @@ class Scene(NamedTuple):
     """
 
     features: Features
-    packet: dict[str, Any]
+    packet: Any
     slots: Ints
     risky: Bools
     idle: Bools
@@ -191,47 +193,104 @@ def look(
     scene = Scene(features, packet, slots, risky, idle, sale, prices[:s], candidates, prices[s:])
     if packet["time"]["state"] not in ("open", "waiting"):
         return scene
-    parts = features[STORE_SIZE:]
     taken = np.flatnonzero(slots != EMPTY)
     supplier_price = np.zeros(s + k, dtype=np.int64)
+    first = STORE_SIZE + s * SLOT_SIZE
     if len(taken):
-        shelf = view.shelf()
+        listings = listings_of(view, sales())
         taken = taken[slots[taken].argsort()]  # the shelf stands in the order of products
-        idle_days = _fill_slots(parts[: s * SLOT_SIZE].reshape(s, SLOT_SIZE), taken, view, shelf, sales())
-        late = shelf.ship_hours > view.promised_ship_hours
-        risky[taken] = ~shelf.listed | (shelf.stock == 0) | late
-        idle[taken] = idle_days >= REVIEW_DAYS
-        sale[taken] = shelf.sale_price
-        supplier_price[taken] = shelf.price
-    balance = packet["cash"]["balance"]
-    found = candidates_of(view, packet["time"]["window"] - 1, balance, k)
-    if len(found):
-        n, price = len(found), view.offers().price[found]
-        rows_of_found = parts[s * SLOT_SIZE :].reshape(k, CANDIDATE_SIZE)[:n]
-        _fill_candidates(rows_of_found, view, found, price, balance)
-        candidates[:n] = found
-        supplier_price[s : s + n] = price
+        rows = features[STORE_SIZE:first].reshape(s, SLOT_SIZE)
+        rows[taken], risky[taken], idle[taken] = listing_features(listings)
+        sale[taken] = listings.shelf.sale_price
+        supplier_price[taken] = listings.shelf.price
+    proposals = proposals_of(view, packet, k)
+    n = len(proposals.product)
+    if n:
+        features[first : first + n * CANDIDATE_SIZE] = proposal_features(proposals).reshape(-1)
+        candidates[:n] = proposals.product
+        supplier_price[s : s + n] = proposals.price
     prices[:] = layout.prices(supplier_price)
-    np.maximum(parts, -STORE_BOUND, out=parts)
-    np.minimum(parts, STORE_BOUND, out=parts)
     return scene
 
 
-def _fill_slots(out: Features, taken: Ints, view: MerchantView, shelf: ShelfView, sales: Sales) -> Ints:
-    """Write the features of the occupied slots; returns their days without sales.
+class Listings(NamedTuple):
+    """What is read about m listings, those of one world or of several one after the other.
 
-    Args:
-        out: Features of all slots, shape (S, 14).
-        taken: Slots of the listings, shape (n,).
-        view: The merchant's view.
-        shelf: The listings in the same order.
-        sales: Figures of the merchant's orders.
+    Attributes:
+        shelf: The listings, of each world in the order of products.
+        figures: Figures of their orders, shape (4, m).
+        known: What never changes about them, shape (2, m).
+        ratings: Their ratings.
+        now: The hour, one for all or one for each.
+        promise: Promised ship hours, one for all or one for each.
     """
-    known, promise, product = static_features(view.catalog), view.promised_ship_hours, shelf.product
-    procured, fines, still_open, last = sales.figures[:, product]
-    idle_days: Ints = (view.now - np.maximum(shelf.listed_t, last)) // 24
+
+    shelf: ShelfView
+    figures: Ints
+    known: Floats
+    ratings: list[float]
+    now: int | Ints
+    promise: int | Ints
+
+
+class Proposals(NamedTuple):
+    """What is read about m candidates, those of one world or of several one after the other.
+
+    Attributes:
+        product: Their products.
+        price: Their supplier prices in cents.
+        stock: Their stock.
+        ship_hours: Their ship hours.
+        known: What never changes about them, shape (5, m).
+        promise: Promised ship hours, one for all or one for each.
+        balance: Free cash in currency units, one for all or one for each.
+    """
+
+    product: Ints
+    price: Ints
+    stock: Ints
+    ship_hours: Ints
+    known: Floats
+    promise: int | Ints
+    balance: float | Floats
+
+
+def listings_of(view: MerchantView, sales: Sales) -> Listings:
+    """Read the shelf of a world."""
+    shelf = view.shelf()
+    product = shelf.product
+    return Listings(
+        shelf,
+        sales.figures[:, product],
+        static_features(view.catalog).figures[:2, product],
+        view.listing_ratings(product.tolist()),
+        view.now,
+        view.promised_ship_hours,
+    )
+
+
+def proposals_of(view: MerchantView, packet: Mapping[str, Any], count: int) -> Proposals:
+    """Read what the window of a packet proposes, at most ``count`` products."""
+    balance, offers = packet["cash"]["balance"], view.offers()
+    product = candidates_of(view, packet["time"]["window"] - 1, balance, count)
+    return Proposals(
+        product,
+        offers.price[product],
+        view.stock(product),
+        offers.ship_hours[product],
+        static_features(view.catalog).figures[:, product],
+        view.promised_ship_hours,
+        balance,
+    )
+
+
+def listing_features(listings: Listings) -> tuple[Features, Bools, Bools]:
+    """Features of listings, shape (m, 14); which of them are risky, and which idle."""
+    shelf, promise = listings.shelf, listings.promise
+    procured, fines, still_open, last = listings.figures
+    idle_days = (listings.now - np.maximum(shelf.listed_t, last)) // 24
     price = shelf.price / 100
-    columns = np.empty((SLOT_SIZE, len(taken)))
+    columns = np.empty((SLOT_SIZE, len(price)))
     # Amounts and counts come first, because they share a scale.
     columns[0] = price
     columns[1] = shelf.stock
@@ -242,40 +301,38 @@ def _fill_slots(out: Features, taken: Ints, view: MerchantView, shelf: ShelfView
     np.log1p(squeezed, out=squeezed)
     squeezed /= 8
     columns[5] = 1.0
-    columns[6:8] = known.figures[:2, product]
+    columns[6:8] = listings.known
     columns[8] = np.log(shelf.sale_price / 100 / price)
     columns[9] = shelf.listed
     columns[10] = (shelf.ship_hours - promise) / promise
     columns[11] = shown_ages(shelf.age) / 30
     columns[12] = idle_days / 7
-    columns[13] = (shown_ratings(view.listing_ratings(product.tolist())) - 3) / 2
-    out[taken] = columns[SLOT_ORDER].T
-    return idle_days
+    columns[13] = (shown_ratings(listings.ratings) - 3) / 2
+    risky = ~shelf.listed | (shelf.stock == 0) | (shelf.ship_hours > promise)
+    return _clipped(columns[SLOT_ORDER]), risky, idle_days >= REVIEW_DAYS
 
 
-def _fill_candidates(out: Features, view: MerchantView, found: Ints, cents: Ints, balance: float) -> None:
-    """Write the features of candidates.
-
-    Args:
-        out: Their features, shape (n, 10).
-        view: The merchant's view.
-        found: Their products.
-        cents: Their prices.
-        balance: Free cash in currency units.
-    """
-    known, promise = static_features(view.catalog), view.promised_ship_hours
-    price = cents / 100
-    columns = np.empty((CANDIDATE_SIZE, len(found)))
+def proposal_features(proposals: Proposals) -> Features:
+    """Features of candidates, shape (m, 10)."""
+    price, promise = proposals.price / 100, proposals.promise
+    columns = np.empty((CANDIDATE_SIZE, len(price)))
     columns[0] = price
-    columns[1] = view.stock(found)
+    columns[1] = proposals.stock
     squeezed = columns[:2]
     np.log1p(squeezed, out=squeezed)
     squeezed /= 8
-    columns[2] = (view.offers().ship_hours[found] - promise) / promise
-    columns[3:8] = known.figures[:, found]
+    columns[2] = (proposals.ship_hours - promise) / promise
+    columns[3:8] = proposals.known
     columns[8] = 1.0
-    columns[9] = price / max(balance, 1.0)
-    out[:] = columns[CANDIDATE_ORDER].T
+    columns[9] = price / np.maximum(proposals.balance, 1.0)
+    return _clipped(columns[CANDIDATE_ORDER])
+
+
+def _clipped(columns: Floats) -> Features:
+    """Features within their bounds, a row for each column."""
+    np.maximum(columns, -STORE_BOUND, out=columns)
+    np.minimum(columns, STORE_BOUND, out=columns)
+    return columns.T.astype(np.float32)
 
 
 def shown_ages(hours: Ints) -> Floats:
@@ -318,7 +375,7 @@ def candidates_of(view: MerchantView, window: int, balance: float, count: int) -
     orders = static_features(view.catalog).orders
     turn, category = divmod(window, len(orders))
     listed = np.zeros(view.catalog.size, dtype=bool)
-    listed[view.shelf().product] = True
+    listed[view.shelf_columns().product] = True
     pool = _pool(view, orders[category], balance, listed)
     chosen = pool
     if len(pool):
