@@ -185,6 +185,7 @@ class ReportSourcing:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
         self._packed: dict[int, str] = {}  # the same in the form of the state, for days that have not changed
+        self._unpacked = False  # whether there are others
         self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
@@ -217,10 +218,11 @@ class ReportSourcing:
         changed = {self._seen.get(product, -1) for product in shelf} - {today}
         for last in (*changed, today) if changed else ():
             self._packed.pop(last, None)
+            self._unpacked = True
         self._seen.update(dict.fromkeys(shelf, today))
         if len(self._seen) > self._memory:
             kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
-            self._seen, self._packed = dict(kept[: self._memory]), {}
+            self._seen, self._packed, self._unpacked = dict(kept[: self._memory]), {}, True
 
     def _bars(self, last: int, day: int) -> bool:
         """Whether a product seen on the shelf on a day must not come back yet."""
@@ -282,11 +284,13 @@ class ReportSourcing:
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
-        fresh: dict[int, list[str]] = {}
-        for product, day in self._seen.items():
-            if day not in self._packed:
-                fresh.setdefault(day, []).append(product)
-        self._packed.update((day, _packed(products)) for day, products in fresh.items())
+        if self._unpacked:
+            fresh: dict[int, list[str]] = {}
+            for product, day in self._seen.items():
+                if day not in self._packed:
+                    fresh.setdefault(day, []).append(product)
+            self._packed.update((day, _packed(products)) for day, products in fresh.items())
+            self._unpacked = False
         return {
             "searched": self._searched,
             "seen": {str(day): self._packed[day] for day in sorted(self._packed)},
@@ -295,7 +299,7 @@ class ReportSourcing:
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
         self._searched, self._seen = state["searched"], _unpacked(state["seen"])
-        self._packed = {}
+        self._packed, self._unpacked = {}, True
         self._pruned = 0
 
 
