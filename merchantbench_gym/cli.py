@@ -195,7 +195,9 @@ def run(
     if resume is not None:
         if record_file is not None or settings or days is not None or scenario != "default" or estimate:
             raise UserError("--resume takes everything from the file and goes on recording into it")
-        env, player, seed, start = cli_record.resumed(resume, asked, allow_privileged=allow_privileged)
+        env, player, seed, start = cli_record.resumed(
+            resume, asked, allow_privileged=allow_privileged, quiet=quiet
+        )
     else:
         cli_record.check_policy(policy, allow_privileged=allow_privileged)
         asked.check(policy, estimate=estimate)
@@ -205,7 +207,7 @@ def run(
         if estimate:
             cli_model.show_estimate(resolved, asked, seed, as_json=as_json)
             return 0
-        env, player = cli_record.new_run(resolved, policy, record_file, asked)
+        env, player = cli_record.new_run(resolved, policy, record_file, asked, quiet=quiet)
     resolved = env.unwrapped.scenario
     with (
         cli_model.room_for_requests(),

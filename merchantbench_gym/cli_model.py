@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from merchantbench_gym.cli import UserError
+from merchantbench_gym.cli import EXIT_STOPPED, UserError
 
 if TYPE_CHECKING:
     from merchantbench_gym.baselines import ReActConfig
@@ -19,6 +23,18 @@ REACT = "react"
 PRICE_KINDS = ("input", "output", "cache_read", "cache_write")
 NOT_FROM_FILE = ("api_key", "base_url", "extra_headers")
 """Settings that a run file does not hold in full, because they may hold secrets."""
+CONNECT_S = 10.0
+HINTS = {
+    "auth": "check OPENAI_API_KEY, and what its account may use",
+    "model": "check the name (--model or MODEL_NAME), and OPENAI_BASE_URL, which often ends in /v1",
+    "provider_unavailable": "look at what its server says, and go on later",
+}
+
+
+class ProviderError(UserError):
+    """There is no provider where it should be."""
+
+    code = EXIT_STOPPED
 
 
 @dataclass(frozen=True)
@@ -83,14 +99,15 @@ class Asked:
         except ConfigError as error:
             raise UserError(str(error)) from None
 
-    def player(self, identity: Mapping[str, Any] | None = None) -> Any:
+    def player(self, identity: Mapping[str, Any] | None = None, *, quiet: bool = False) -> Any:
         """The policy.
 
         Args:
             identity: The player of the run that goes on, as its file has it.
+            quiet: Whether nobody wants to know what it waits for.
 
         Raises:
-            UserError: A setting is missing or has no usable value.
+            UserError: A setting is missing or has no usable value, or nobody answers at the base URL.
         """
         from merchantbench_gym.baselines import ConfigError, ReActPolicy
 
@@ -98,9 +115,11 @@ class Asked:
         if config.prices is None and self.budget_usd is not None:
             raise UserError("--budget-usd needs --prices: without them nobody knows what a token costs")
         try:
-            return ReActPolicy(config=config)
+            policy = ReActPolicy(config=config, tell=None if quiet else _tell)
         except ConfigError as error:
             raise UserError(str(error)) from None
+        check_connection(config.base_url)
+        return policy
 
     def limits(self) -> dict[str, float] | None:
         """Limits of the run loop.
@@ -113,6 +132,35 @@ class Asked:
         if not self.budget_usd > 0:
             raise UserError(f"--budget-usd must be above 0, not {self.budget_usd:g}")
         return {"cost_micro_usd": self.budget_usd * 1_000_000}
+
+
+def _tell(line: str) -> None:
+    print(f"merchantbench: {line}", file=sys.stderr)
+
+
+def check_connection(url: str | None) -> None:
+    """Raise if nobody listens where the provider should be; a run would find that out in minutes only.
+
+    Args:
+        url: Base URL; None is the client's own. Behind a proxy nothing is checked.
+
+    Raises:
+        ProviderError: There is no connection.
+    """
+    from merchantbench_gym.baselines.react.caller import DEFAULT_URL
+
+    parts = urlsplit(url or DEFAULT_URL)
+    host = parts.hostname or ""
+    if parts.scheme in getproxies() and not proxy_bypass(host):
+        return
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((host, port), timeout=CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        raise ProviderError(
+            f"no connection to {place} ({error}): check OPENAI_BASE_URL, and that its server runs"
+        ) from None
 
 
 @contextmanager
@@ -149,13 +197,18 @@ def parse_prices(text: str) -> dict[str, str]:
 
 
 def why_stopped(reason: str, message: str, path: str | None) -> str:
-    """What to tell of a run that a policy, its provider or a budget has stopped; "" for any other."""
+    """What to tell of a run that a policy, its provider, a budget or the user has stopped; "" for others."""
     kind, _, what = reason.partition(":")
-    if kind not in ("policy_stopped", "policy_error", "budget"):
+    if kind not in ("policy_stopped", "policy_error", "budget", "interrupted"):
         return ""
-    cause = f"the budget ({what}) is used up" if kind == "budget" else f"{what}: {message}"
+    if kind == "interrupted" and path is None:
+        return kind
+    cause = f"{what}: {message}" if what else kind
+    if kind == "budget":
+        cause = f"the budget ({what}) is used up"
+    hint = f"; {HINTS[what]}" if kind == "policy_stopped" and what in HINTS else ""
     onwards = f"; merchantbench run --resume {path} goes on" if path else "; it was not recorded (--record)"
-    return f"the run has stopped, {cause}{onwards}"
+    return f"the run has stopped, {cause}{hint}{onwards}"
 
 
 # -- estimates -----------------------------------------------------------------------------------------
@@ -164,10 +217,19 @@ def why_stopped(reason: str, message: str, path: str | None) -> str:
 def show_estimate(scenario: Scenario, asked: Asked, seed: int, *, as_json: bool) -> None:
     """Print what a run will need, in several cases; no model is asked, no key is needed."""
     from merchantbench_gym.evaluation.estimate import CALLS_PER_WINDOW, estimate_run, measure_sizes
+    from merchantbench_gym.wrappers.calibration import ContextSettings
 
-    config, sizes = asked.config(), measure_sizes(scenario, seed=seed)
+    config = asked.config()
+    try:
+        context = ContextSettings(**config.context)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    sizes = measure_sizes(scenario, seed=seed)
     most = config.max_hops or scenario.turns.max_turns_per_window
-    sizing = {"trigger": config.trigger, "keep": config.keep, "prices": config.prices}
+    trigger = context.threshold
+    if config.reference:
+        trigger = config.trigger if config.trigger > 0 else sys.maxsize
+    sizing: dict[str, Any] = {"trigger": trigger, "keep": context.kept, "prices": config.prices}
     found = [
         estimate_run(scenario, sizes, case, min(calls, most), **sizing)
         for case, calls in CALLS_PER_WINDOW.items()

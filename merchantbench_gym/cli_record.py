@@ -49,7 +49,9 @@ def check_policy(name: str, *, allow_privileged: bool) -> None:
         raise UserError(f"policy {name!r} sees hidden state; --allow-privileged lets it play")
 
 
-def new_run(scenario: Scenario, policy: str, path: str | None, asked: Asked) -> tuple[Any, Any]:
+def new_run(
+    scenario: Scenario, policy: str, path: str | None, asked: Asked, *, quiet: bool = False
+) -> tuple[Any, Any]:
     """Environment and player of a new run, recorded into a new file if there is a path."""
     import gymnasium
 
@@ -58,7 +60,7 @@ def new_run(scenario: Scenario, policy: str, path: str | None, asked: Asked) -> 
 
     with told():
         if policy == REACT:
-            player = asked.player()
+            player = asked.player(quiet=quiet)
             config = player.config
             try:
                 env = make_agent_env(scenario, config=config, reference=config.reference, record=path)
@@ -71,7 +73,9 @@ def new_run(scenario: Scenario, policy: str, path: str | None, asked: Asked) -> 
         return env, POLICIES[policy].for_env(env)
 
 
-def resumed(path: str, asked: Asked, *, allow_privileged: bool) -> tuple[Any, Any, int, tuple[Any, Any]]:
+def resumed(
+    path: str, asked: Asked, *, allow_privileged: bool, quiet: bool = False
+) -> tuple[Any, Any, int, tuple[Any, Any]]:
     """Bring a recorded run back.
 
     Returns:
@@ -90,7 +94,8 @@ def resumed(path: str, asked: Asked, *, allow_privileged: bool) -> tuple[Any, An
             name = identity.get("name", "")
             check_policy(name, allow_privileged=allow_privileged)
             asked.check(name)
-            player = asked.player(identity) if name == REACT else POLICIES[name].for_env(env)
+            is_model = name == REACT
+            player = asked.player(identity, quiet=quiet) if is_model else POLICIES[name].for_env(env)
             load_policies(env, player)
         except BaseException:
             env.close()

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from merchantbench_gym import cli_model
 from merchantbench_gym.baselines.react import ModelServer, Reply
+from merchantbench_gym.baselines.react.config import SETTINGS
 from merchantbench_gym.cli import run_command
 
 KEY = "sk-planted-secret-000111"
@@ -87,7 +89,96 @@ def test_a_refused_key_stops_at_once_without_showing_it(
         assert len(server.requests) == 1
     assert code == 3
     assert "policy_stopped:auth" in out and "auth" in err and "401" in err and "--record" in err
+    assert "check OPENAI_API_KEY" in err and err.count("\n") == 1
     assert KEY not in out + err
+
+
+def test_a_model_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, server: ModelServer
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url.removesuffix("/v1"))
+    code, _, err = run(capsys, *SHORT, "--model", "m", "--record", "a.run")
+    assert code == 3 and not server.requests
+    assert "404" in err and "OPENAI_BASE_URL, which often ends in /v1" in err and err.count("\n") == 1
+    assert "merchantbench run --resume a.run goes on" in err
+
+
+def test_nobody_at_the_base_url(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, server: ModelServer, tmp_path: Path
+) -> None:
+    with ModelServer(look_and_end) as gone:
+        closed = gone.url
+    monkeypatch.setenv("OPENAI_BASE_URL", closed.replace("//", f"//user:{KEY}@"))
+    code, out, err = run(capsys, *SHORT, "--model", "m", "--record", "a.run")
+    assert code == 3 and out == "" and not list(tmp_path.iterdir())
+    assert err.startswith(f"merchantbench: no connection to {closed.removesuffix('/v1')} (")
+    assert "check OPENAI_BASE_URL" in err and err.count("\n") == 1 and KEY not in err
+
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    budget = ["--prices", "1000,1000", "--budget-usd", "1"]
+    assert run(capsys, *SHORT, "--model", "m", "--record", "a.run", *budget)[0] == 3
+    monkeypatch.setenv("OPENAI_BASE_URL", closed)
+    assert run(capsys, "--resume", "a.run")[0] == 3
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert run(capsys, "--resume", "a.run")[0] == 0
+
+
+def test_behind_a_proxy_no_connection_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_model, "getproxies", lambda: {"http": "http://127.0.0.1:9"})
+    cli_model.check_connection("http://nowhere.invalid/v1")
+    monkeypatch.setattr(cli_model, "getproxies", lambda: {"https": "http://127.0.0.1:9"})
+    monkeypatch.setattr(cli_model.socket, "create_connection", refuse)
+    with pytest.raises(
+        cli_model.ProviderError, match=r"no connection to http://nowhere\.invalid \(refused\)"
+    ):
+        cli_model.check_connection("http://nowhere.invalid/v1")
+    with pytest.raises(cli_model.ProviderError, match=r"https://api\.openai\.com"):
+        monkeypatch.setattr(cli_model, "getproxies", dict)
+        cli_model.check_connection(None)
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise ConnectionRefusedError("refused")
+
+
+def test_what_is_waited_for_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [Reply(status=503), Reply(text="done")] + [Reply(status=422)] * 2 + [Reply(text="done")]
+    words = [word for word in SHORT if word != "--quiet"]
+    no_waits = {"short": (0,), "long": (0,)}
+    monkeypatch.setitem(SETTINGS, "retry", SETTINGS["retry"]._replace(default=no_waits))
+    for given, shown in ((words, 3), (SHORT, 0)):
+        with ModelServer(script) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+            monkeypatch.setenv("OPENAI_API_KEY", KEY)
+            code, _, err = run(capsys, *given, "--model", "m")
+        assert err.count("\n") == shown and code == 0
+        if shown:
+            assert "attempt 1 failed (class transient, status 503" in err and "the next one in 0 s" in err
+            assert "window 2 ends without an answer (class request, status 422" in err
+
+
+def test_an_interrupt_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        if len(server.requests) == 3:
+            raise KeyboardInterrupt
+        return send(*_, **__)
+
+    from merchantbench_gym.baselines.react.caller import Caller
+
+    send = Caller.send
+    with monkeypatch.context() as patch:
+        patch.setattr(Caller, "send", interrupted)
+        code, out, err = run(capsys, *SHORT, "--model", "m", "--record", "a.run", "--json")
+    assert code == 130 and json.loads(out)["reason"] == "interrupted"
+    assert (
+        err == "merchantbench: the run has stopped, interrupted; merchantbench run --resume a.run goes on\n"
+    )
+    assert run(capsys, "--resume", "a.run")[0] == 0
+    assert len(server.requests) == 8
 
 
 @pytest.mark.parametrize(
@@ -125,6 +216,23 @@ def test_an_estimate_needs_neither_key_nor_model(capsys: pytest.CaptureFixture[s
     code, out, _ = run(capsys, *SHORT, "--estimate")
     assert code == 0
     assert "4 windows in 2 days" in out and "--prices" in out
+
+
+def test_an_estimate_follows_the_context_of_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cuts(*words: str) -> list[int]:
+        code, out, _ = run(capsys, "--scenario", "month", "--policy", "react", "--estimate", "--json", *words)
+        assert code == 0
+        return [case["compactions"] for case in json.loads(out)["cases"]]
+
+    large = cuts()
+    monkeypatch.setenv("CONTEXT_WINDOW_TOKENS", "32768")
+    small = cuts()
+    assert all(few < many for few, many in zip(large, small, strict=True)) and small[0] > 0
+    assert cuts("--reference") == large  # it knows only its trigger
+    monkeypatch.setenv("COMPACT_TRIGGER_TOKENS", "0")
+    assert cuts("--reference") == [0, 0, 0]
 
 
 def test_an_estimate_with_prices(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,6 +86,7 @@ class ReActPolicy(BasePolicy):
         config: Settings that are resolved already; None resolves them now.
         sleep: Waits for some seconds.
         clock: Seconds now, for deadlines and durations.
+        tell: Is told, in a line, what is waited for and which windows end without an answer.
         **overrides: Settings, see :class:`ReActConfig`.
 
     Attributes:
@@ -107,13 +108,14 @@ class ReActPolicy(BasePolicy):
         config: ReActConfig | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str], object] | None = None,
         **overrides: Any,
     ) -> None:
         given = {**overrides, "model": model}
         self.config = ReActConfig(**given) if config is None else config.changed(**given)
         self.config.require("model", *([] if client is not None else ["api_key"]))
         self._caller = Caller(self.config, client, clock)
-        self._sleep, self._clock = sleep, clock
+        self._sleep, self._clock, self._tell = sleep, clock, tell
         self._forget()
 
     @property
@@ -264,6 +266,7 @@ class ReActPolicy(BasePolicy):
             if wait is None:
                 return self._give_up(act, failure)
             act.events.append({"kind": "retry", **failure.facts(), "wait": wait})
+            self._say(f"attempt {act.attempts} failed ({failure.line()}), the next one in {wait:g} s")
             self._sleep(wait)
 
     def _request(self, act: _Act) -> dict[str, Any]:
@@ -395,7 +398,12 @@ class ReActPolicy(BasePolicy):
         act.prompt = 0
         counts = {"attempts": act.attempts, "retries": max(0, act.attempts - 1)}
         act.events.append({"kind": "forced_end", **failure.facts(), **counts})
+        self._say(f"window {act.window + 1} ends without an answer ({failure.line()})")
         return self._ended(act, f"provider:{failure.kind}")
+
+    def _say(self, line: str) -> None:
+        if self._tell is not None:
+            self._tell(line)
 
     def _ended(self, act: _Act, forced: str) -> dict[str, Any]:
         return self._action(act, "", [_end(act.window)], forced)
