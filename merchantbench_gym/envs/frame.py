@@ -7,7 +7,7 @@ rendering, and what the seat's last turn returned (:class:`Returned`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from merchantbench_gym.envs.store import store_features
@@ -38,9 +38,9 @@ class Names(NamedTuple):
 UNNAMED = Names()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Returned:
-    """What a seat's last return carried beyond the state of the market.
+    """What a seat's last return carried beyond the state of the market; never changed once made.
 
     Attributes:
         turn_id: Id of the turn; empty before the first.
@@ -73,7 +73,8 @@ class Returned:
 
     def plus(self, terms: tuple[int, ...]) -> Returned:
         """The same return with more reward terms."""
-        return replace(self, terms=tuple(a + b for a, b in zip(self.terms, terms, strict=True)))
+        together = tuple([a + b for a, b in zip(self.terms, terms, strict=True)])
+        return Returned(self.turn_id, self.window, self.results, self.window_closed_by, together)
 
 
 def names_of(action: Any) -> Names:

@@ -7,6 +7,7 @@ out again at every reading (`Observer`).
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from merchantbench_gym.market.calendar import date_of, day_of, hour_of, stamp
@@ -40,6 +41,7 @@ RISKS = ("supplier_delisted", "out_of_stock", "timeout_risk", "price_loss_risk")
 FIRST_STATUSES = frozenset({"ordered", "stockout", "insufficient_balance"})
 """Statuses in which an order is created; none of them is ever entered later."""
 
+_PICK = {names: itemgetter(*names) for names in (STATUSES, EVENT_TYPES, RISKS)}
 _NO_RISK: dict[str, frozenset[int]] = dict.fromkeys(RISKS, frozenset())
 _NO_CHANGES = dict.fromkeys(("total", "new_orders", *STATUSES), 0)
 _NO_EVENTS = dict.fromkeys(EVENT_TYPES, 0)
@@ -300,7 +302,7 @@ def render(
 
 def _some(counts: Mapping[str, int], names: tuple[str, ...], language: str) -> str:
     """Those of some counts that are not zero, by name."""
-    return _some_of(tuple([counts[name] for name in names]), names, language)
+    return _some_of(_PICK[names](counts), names, language)
 
 
 @lru_cache(maxsize=4096)

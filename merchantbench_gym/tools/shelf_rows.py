@@ -38,6 +38,8 @@ class ShelfRows:
         self._offers: list[str] = [""]
         self._lifetime: list[tuple[ProductTotals, float] | None] = [None]
         self._results: list[str] = [""]
+        self._ratings: list[float] = []
+        self._shown: list[float] = []
 
     def follow(self, products: list[int]) -> None:
         """Bring the pieces into the order of products; what is not among them is forgotten."""
@@ -73,9 +75,13 @@ class ShelfRows:
             f"{available},"
         )
 
-    def results(self, sums: Sequence[ProductTotals], ratings: Sequence[float]) -> list[str]:
+    def results(self, sums: Sequence[ProductTotals], ratings: list[float]) -> list[str]:
         """The rows after the age: lifetime results and listing rating."""
-        now = [*zip(sums, ratings, strict=True), None]
+        # Ratings fade from day to day, but seldom by a hundredth.
+        if ratings != self._ratings:
+            self._ratings = ratings
+            self._shown = [hundredths(rating) for rating in ratings]
+        now = [*zip(sums, self._shown, strict=True), None]
         if now != self._lifetime:
             for i, (known, figures) in enumerate(zip(self._lifetime, now, strict=True)):
                 if figures is not None and figures != known:
@@ -87,5 +93,5 @@ class ShelfRows:
 def _result(sums: ProductTotals, rating: float) -> str:
     return (
         f",{sums.procured},{sums.gross_profit / 100!r},{sums.net_profit / 100!r},{sums.fines / 100!r},"
-        f"{hundredths(rating)!r}]"
+        f"{rating!r}]"
     )

@@ -36,9 +36,9 @@ class Turn:
     note: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TurnResult:
-    """What a turn returns.
+    """What a turn returns; never changed once made (and not frozen, which makes making it take long).
 
     Attributes:
         turn_id: Its id.
