@@ -332,7 +332,7 @@ class WorldReads:
     def _stock_of(self, indices: Ints) -> Ints:
         quantity: Ints = self.catalog.max_stock[indices]
         # Most products are full nearly always.
-        places = np.flatnonzero(~self._full[indices])
+        places = (~self._full[indices]).nonzero()[0]
         if len(places):
             unknown = indices[places]
             found = self._stock_of_many(unknown) if len(unknown) > _FEW else self._stock_of_few(unknown)

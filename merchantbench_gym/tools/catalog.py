@@ -246,7 +246,7 @@ def _live(
         keep &= _delivery(view, view.catalog.all_products) <= delivery_hours_max
     if quantity_min is not None:
         # Stock is the dearest figure: look it up only for what passes everything else.
-        passing = np.flatnonzero(keep)
+        passing = keep.nonzero()[0]
         keep[passing] = view.stock(passing) >= quantity_min
     return keep
 
