@@ -54,7 +54,12 @@ class SwitchPolicy(BasePolicy):
     def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Ask the one whose window it is."""
         policy = self.first if info["window"] < self.at_window else self.second
-        return policy.act(observation, info)
+        action = policy.act(observation, info)
+        note = action.get("note") if isinstance(action, Mapping) else None
+        if isinstance(note, Mapping) and "state" in note:
+            # It has noted its own state only; a run goes on from that of both.
+            return {**action, "note": {**note, "state": self.state_dict()}}
+        return action
 
     def state_dict(self) -> dict[str, Any]:
         """States of both."""

@@ -12,10 +12,14 @@ import pytest
 
 from merchantbench_gym.baselines import (
     BasePolicy,
+    ModelServer,
     PassivePolicy,
     RandomPolicy,
+    ReActPolicy,
+    Reply,
     RuleBasedPolicy,
     SwitchPolicy,
+    make_agent_env,
     run_episode,
 )
 from merchantbench_gym.recording import resume
@@ -166,3 +170,26 @@ def test_impossible_switches() -> None:
         SwitchPolicy(PassivePolicy(), chatting, 1)
     with pytest.raises(ValueError, match="at_window"):
         SwitchPolicy(PassivePolicy(), PassivePolicy(), -1)
+
+
+def test_a_run_of_two_models_goes_on_with_what_both_remember(tmp_path: Path) -> None:
+    def switched(url: str) -> SwitchPolicy:
+        first, second = (
+            ReActPolicy(model=name, base_url=url, api_key="some-key-of-a-test") for name in ("one", "two")
+        )
+        return SwitchPolicy(first, second, 3)
+
+    look = Reply(calls=[("query_balance", {})], usage=(100, 10, 0))
+    path = tmp_path / "a.run"
+    with ModelServer([look, Reply(usage=(100, 10, 0))] * WINDOWS) as server:
+        env = make_agent_env("smoke", record=path)
+        run_episode(env, switched(server.url), seed=1, limits={"turns": 9})
+        env.close()
+        policy = switched(server.url)
+        env, *start = resume(path, policy)
+        result = run_episode(env, policy, seed=1, start=tuple(start))
+        env.close()
+        assert [request.body["model"] for request in server.requests] == ["one"] * 6 + ["two"] * 22
+    assert result.reason == ""
+    assert result.report["calls"] == 2 * WINDOWS
+    assert result.report["tokens"]["output"] == 20 * WINDOWS
