@@ -121,7 +121,9 @@ def run_episode(
         options: Passed on to ``env.reset``.
         policy_seed: Seed of the policy's own generator; None is ``seed``.
         limits: Highest ``turns``, ``windows``, ``model_calls``, ``cost_micro_usd`` and ``wall_s``
-            (seconds), looked at before each turn; None or absent is no limit.
+            (seconds), looked at before each turn; None or absent is no limit. Calls and costs are those of
+            the whole run, the others count from here on. Responses of unknown cost count as much as the
+            dearest one; if the cost of all is unknown, its limit is reached.
         on_turn: Called after each turn with observation, reward and info.
         start: Observation and info to continue from; neither environment nor policy is reset then.
         on_error: ``"record"`` notes an exception of the policy in the result, ``"raise"`` raises it.
@@ -341,7 +343,7 @@ class SeatRun:
             "turns": self.turns,
             "windows": self.last_window - self.began_window,
             "model_calls": report.get("calls") or 0,
-            "cost_micro_usd": report.get("cost_micro_usd") or 0,
+            "cost_micro_usd": _spent(report),
             "wall_s": time.perf_counter() - self.started,
         }
         name = next((name for name in LIMITS if reached[name] >= self.limits.get(name, float("inf"))), "")
@@ -391,6 +393,12 @@ class SeatRun:
             interventions=_interventions(env),
             label=self.label,
         )
+
+
+def _spent(report: Mapping[str, Any]) -> float:
+    """Micro-dollars to hold against a limit; where nobody knows them, any limit is reached."""
+    spent = report.get("spent_micro_usd", report.get("cost_micro_usd", 0))
+    return float("inf") if spent is None else float(spent)
 
 
 def _cents(amount: float) -> int:

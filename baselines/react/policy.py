@@ -196,6 +196,7 @@ class ReActPolicy(BasePolicy):
             "tokens": {kind: total.counts[kind] for kind in TOKENS},
             "missing_usage": total.counts["missing"],
             "cost_micro_usd": self._cost(total),
+            "spent_micro_usd": total.spent,
             "redactions": self._memory.redactions,
             "model_s": self._model_seconds,
         }
@@ -236,10 +237,14 @@ class ReActPolicy(BasePolicy):
         self._fresh = False
         if self._journal is not None:
             act.left = self._journal.unfinished_calls(merchant=self._merchant)
+        before = None
         for call in act.left:
+            place = (call["window"], call["turn"])
+            act.counted, before = place == before, place
             self._count_attempt(act)
             if call["http_status"] == 200:
                 self._count_response(Reading.load(call["usage"]), call["cost_micro_usd"])
+        act.counted = before == (act.window, act.turn)
 
     def _ask(self, act: _Act) -> dict[str, Any]:
         """Send requests until one is answered, or there is no point in sending another."""

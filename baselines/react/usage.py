@@ -112,24 +112,48 @@ class Tally:
     Attributes:
         counts: By ``COUNTS``: tokens; decisions the model was asked for (``calls``), requests sent
             (``attempts``), responses without usage (``missing``).
-        cost: Micro-dollars; None once a part of it is unknown.
+        known: Micro-dollars of the responses whose cost is known.
+        unknown: Number of the others.
+        dearest: Micro-dollars of the dearest response whose cost is known, None if there is none.
     """
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    cost: int | None = 0
+    known: int = 0
+    unknown: int = 0
+    dearest: int | None = None
+
+    @property
+    def cost(self) -> int | None:
+        """Micro-dollars; None if a part of it is unknown."""
+        return None if self.unknown else self.known
+
+    @property
+    def spent(self) -> int | None:
+        """Micro-dollars to hold against a budget: what is unknown counts as much as the dearest response.
+
+        None if no response tells what it cost.
+        """
+        if not self.unknown:
+            return self.known
+        return None if self.dearest is None else self.known + self.unknown * self.dearest
 
     def response(self, reading: Reading, cost: int | None) -> None:
         """Count a response."""
         for kind, number in reading.tokens.items():
             self.counts[kind] += number
         self.counts["missing"] += not reading.known
-        self.cost = None if cost is None or self.cost is None else self.cost + cost
+        if cost is None:
+            self.unknown += 1
+        else:
+            self.known += cost
+            self.dearest = max(cost, self.dearest or 0)
 
     def to_json(self) -> dict[str, Any]:
         """The sums as JSON data."""
-        return {**self.counts, "cost": self.cost}
+        return {**self.counts, "known": self.known, "unknown": self.unknown, "dearest": self.dearest}
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Tally:
         """Take sums back from JSON data."""
-        return cls({name: int(data.get(name, 0)) for name in COUNTS}, data.get("cost", 0))
+        counts = {name: int(data[name]) for name in COUNTS}
+        return cls(counts, data["known"], data["unknown"], data["dearest"])

@@ -11,6 +11,12 @@ from merchantbench_gym.recording.schema import insert, rows
 
 dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
+# Turns of another driver carry nothing of what the policy has spent or remembers.
+UNFINISHED = (
+    "NOT EXISTS (SELECT 1 FROM turn AS t WHERE t.merchant = m.merchant AND t.own"
+    " AND (t.window, t.turn) >= (m.window, m.turn))"
+)
+
 
 class Journal:
     """A handle to the run file, and to nothing else.
@@ -73,18 +79,17 @@ class Journal:
         return "" if found is None else str(found[0])
 
     def unfinished_calls(self, *, merchant: int = 0) -> list[dict[str, Any]]:
-        """Calls of a model whose turn has not been made: the process ended before.
+        """Calls of a model after which no turn of its own has been made: the process ended before.
 
         Args:
             merchant: Whose calls.
 
         Returns:
-            Mappings of ``request_sha256, class, http_status, usage, cost_micro_usd`` in order.
+            Mappings of ``window, turn, request_sha256, class, http_status, usage, cost_micro_usd`` in order.
         """
         query = (
-            "SELECT request_sha256, class, http_status, usage, cost_micro_usd FROM model_call AS m"
-            " WHERE merchant = ? AND NOT EXISTS (SELECT 1 FROM turn AS t WHERE t.merchant = m.merchant"
-            " AND (t.window, t.turn) >= (m.window, m.turn)) ORDER BY seq"
+            "SELECT window, turn, request_sha256, class, http_status, usage, cost_micro_usd"
+            f" FROM model_call AS m WHERE merchant = ? AND {UNFINISHED} ORDER BY seq"
         )
         found = rows(self._connection, query, (merchant,))
         return [{**row, "usage": json.loads(row["usage"])} for row in found]
@@ -101,8 +106,7 @@ class Journal:
         """
         found = self._connection.execute(
             "SELECT response FROM model_call AS m WHERE merchant = ? AND request_sha256 = ?"
-            " AND response != 'null' AND NOT EXISTS (SELECT 1 FROM turn AS t WHERE t.merchant = m.merchant"
-            " AND (t.window, t.turn) >= (m.window, m.turn)) ORDER BY seq DESC LIMIT 1",
+            f" AND response != 'null' AND {UNFINISHED} ORDER BY seq DESC LIMIT 1",
             (merchant, sha256),
         ).fetchone()
         return None if found is None else json.loads(found[0])

@@ -14,7 +14,7 @@ import pytest
 
 from merchantbench_gym import recording
 from merchantbench_gym.baselines import ModelServer, ReActPolicy, Reply, run_episode
-from merchantbench_gym.wrappers import RecordRun
+from merchantbench_gym.wrappers import FaultInjection, RecordRun
 from merchantbench_gym.wrappers.chat import Chat
 from tests.react_kit import KEY, PRICES
 from tests.recording_kit import make
@@ -115,6 +115,24 @@ def test_limits_on_calls_and_cost(tmp_path: Path) -> None:
         assert result.report["cost_micro_usd"] >= 2_000_000
 
 
+def test_a_limit_on_cost_holds_although_the_cost_of_a_response_is_unknown() -> None:
+    def forgetful(request: Any, number: int) -> Reply:
+        return Reply(choices=0) if number == 2 else steady(request, number)
+
+    limits = {"cost_micro_usd": 6_000_000}
+    with ModelServer(forgetful) as server:
+        result = run_episode(chat(), player(server), seed=1, limits=limits)
+        sent = len(server.requests)
+    assert result.reason == "budget:cost_micro_usd"
+    assert (result.report["cost_micro_usd"], result.report["missing_usage"]) == (None, 1)
+    with ModelServer(steady) as server:
+        run_episode(chat(), player(server), seed=1, limits=limits)
+        assert sent == len(server.requests)
+    with ModelServer(lambda request, number: Reply()) as server:
+        result = run_episode(chat(), player(server), seed=1, limits=limits)
+        assert (result.reason, len(server.requests)) == ("budget:cost_micro_usd", 1)
+
+
 class Killed(BaseException):
     pass
 
@@ -161,6 +179,25 @@ def test_a_response_is_paid_for_once(tmp_path: Path) -> None:
         assert {key: result.report[key] for key in totals(path)} == totals(path)
         reused = rows(path, "SELECT COUNT(*) FROM event WHERE kind = 'response_reused'")
         assert reused == [(1,)]
+
+
+def test_what_a_refused_answer_cost_is_kept_over_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "a.run"
+    with ModelServer(steady) as server:
+        env = RecordRun(
+            Chat(FaultInjection(make(overrides={"run": {"horizon_days": 4}}), "stale", at=[4])), path
+        )
+        result = run_episode(env, player(server), seed=1, limits={"turns": 5})
+        env.close()
+        before = totals(path)
+        assert {key: result.report[key] for key in before} == before
+        assert len(rows(path, "SELECT 1 FROM turn WHERE own")) == before["calls"] - 1
+        policy = player(server)
+        env, observation, info = recording.resume(path, policy)
+        result = run_episode(env, policy, seed=1, start=(observation, info), limits={"turns": 2})
+        env.close()
+    assert totals(path)["calls"] == before["calls"] + 2
+    assert {key: result.report[key] for key in before} == totals(path)
 
 
 def test_an_outage_stops_the_run_where_it_stood(tmp_path: Path) -> None:
