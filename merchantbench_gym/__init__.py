@@ -21,6 +21,7 @@ _ENTRY_POINTS = {
     "MerchantBench": "merchantbench_gym.envs.merchant:MerchantEnv",
     "MerchantBenchFlat": "merchantbench_gym.envs.flat:FlatEnv",
 }
+_VECTOR_ENTRY_POINTS = {"MerchantBenchFlat": "merchantbench_gym.envs.flat_vector:FlatVectorEnv"}
 # Suffix of the id -> scenario. Spelled out, because reading the presets here would load pydantic.
 _PRESET_IDS = {
     "": "default",
@@ -40,7 +41,12 @@ def _register_envs() -> None:
             env_id = f"{face}{suffix}-v0"
             # A reloaded package would otherwise be warned about overriding its own ids.
             if env_id not in gymnasium.registry:
-                gymnasium.register(id=env_id, entry_point=entry_point, kwargs={"scenario": preset})
+                gymnasium.register(
+                    id=env_id,
+                    entry_point=entry_point,
+                    vector_entry_point=_VECTOR_ENTRY_POINTS.get(face),
+                    kwargs={"scenario": preset},
+                )
 
 
 _register_envs()

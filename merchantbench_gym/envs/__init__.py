@@ -1,4 +1,4 @@
-"""Environments: one merchant, several, or a numeric view. Each is loaded on first use."""
+"""Environments: one merchant, several, or a numeric view, alone or in numbers. Each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from merchantbench_gym.envs.flat import FlatEnv
+    from merchantbench_gym.envs.flat_vector import FlatVectorEnv
     from merchantbench_gym.envs.marketplace import MarketplaceEnv
     from merchantbench_gym.envs.merchant import MerchantEnv
 
-__all__ = ["FlatEnv", "MarketplaceEnv", "MerchantEnv"]
+__all__ = ["FlatEnv", "FlatVectorEnv", "MarketplaceEnv", "MerchantEnv"]
 
-_HOMES = {"FlatEnv": "flat", "MarketplaceEnv": "marketplace", "MerchantEnv": "merchant"}
+_HOMES = {
+    "FlatEnv": "flat",
+    "FlatVectorEnv": "flat_vector",
+    "MarketplaceEnv": "marketplace",
+    "MerchantEnv": "merchant",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ from gymnasium.error import ResetNeeded
 
 from merchantbench_gym.envs.flat_actions import FORMS, Options, Powers, batch_of, options_of, powers_of
 from merchantbench_gym.envs.flat_sales import Sales
+from merchantbench_gym.envs.flat_scenes import Sight, look_at_all, row_of
 from merchantbench_gym.envs.flat_view import (
     EMPTY,
     REVIEW_DAYS,
@@ -314,12 +315,9 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         Raises:
             ResetNeeded: There is no episode.
         """
-        episode = self._running()
-        now = self._look()
-        info = make_info(now.scene.packet, episode.returned[SEAT])
+        self._running()
+        now, info = self._look(), self._info()
         info["action_mask"] = now.mask.astype(np.int8)
-        info["flat_invalid"] = self._memory.invalid
-        info["flat_dropped"] = self._memory.dropped
         return now.scene.features.copy(), info
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
@@ -406,6 +404,15 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
             self._now = Now(moment, scene, options, FORMS[self._action].masks(scene, options))
         return self._now
 
+    def _info(self) -> Info:
+        """Info as of now, but for the mask, which is the bool array that is not to be written."""
+        now = self._look()
+        info = make_info(now.scene.packet, self._running().returned[SEAT])
+        info["action_mask"] = now.mask
+        info["flat_invalid"] = self._memory.invalid
+        info["flat_dropped"] = self._memory.dropped
+        return info
+
     def _moment(self) -> Moment:
         session = self._running().session
         return session.window, session.turns_used(SEAT), session.phase(SEAT)
@@ -443,3 +450,24 @@ class FlatEnv(SessionEnv, gymnasium.Env[Features, Any]):
         own = copy.copy(self.action_space)
         copy_generators(self.action_space, own)
         self.action_space = own
+
+
+def see(envs: Sequence[FlatEnv]) -> None:
+    """Look together at what running environments of one layout and one action form do not know of now."""
+    late = []
+    for env in envs:
+        moment = env._moment()
+        if env._now is None or env._now.moment != moment:
+            late.append((env, moment))
+    if not late:
+        return
+    layout, form, sights = late[0][0]._layout, FORMS[late[0][0]._action], []
+    for env, _ in late:
+        session = env.session
+        sights.append(Sight(session.view(SEAT), session.observe(SEAT), env._slots(), env._orders))
+    scenes = look_at_all(sights, layout)
+    powers = zip(*[env._powers() for env, _ in late], strict=True)
+    options = options_of(scenes, Powers(*map(np.array, powers)))
+    masks = form.masks(scenes, options)
+    for i, (env, moment) in enumerate(late):
+        env._now = Now(moment, row_of(scenes, i), row_of(options, i), masks[i])

@@ -18,7 +18,7 @@ L(x) = ln(1 + max(x, 0)) / 8, Ls(x) = sign(x) L(abs(x)), R(x) = (x - 3) / 2. Amo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import copysign, cos, log1p, pi, sin
 from typing import Any
@@ -38,6 +38,18 @@ def store_features(packet: Mapping[str, Any]) -> NDArray[np.float32]:
     Returns:
         A fresh float32 array of shape (28,).
     """
+    row: NDArray[np.float32] = store_rows((packet,))[0]
+    return row
+
+
+def store_rows(packets: Sequence[Mapping[str, Any]]) -> NDArray[np.float32]:
+    """Summaries of several packets, a fresh float32 array of shape (n, 28)."""
+    array = np.array([_figures(packet) for packet in packets], dtype=np.float32)
+    np.maximum(array, -STORE_BOUND, out=array)
+    return np.minimum(array, STORE_BOUND, out=array)
+
+
+def _figures(packet: Mapping[str, Any]) -> tuple[float, ...]:
     time, cash, supply = packet["time"], packet["cash"], packet["supply"]
     listings, risks = supply["listings"], supply["current_risks"]
     changes, totals = packet["orders"]["changes"], packet["orders"]["totals"]
@@ -50,7 +62,7 @@ def store_features(packet: Mapping[str, Any]) -> NDArray[np.float32]:
         + changes["settled_bad_review"]
     )
     still_open = totals["ordered"] + totals["late"] + totals["shipped"] + totals["delivered"]
-    figures = (
+    return (
         day / time["horizon_days"],
         time["hour"] / 24,
         *_season(day),
@@ -75,9 +87,6 @@ def store_features(packet: Mapping[str, Any]) -> NDArray[np.float32]:
         _log(changes["settled_normal"]),
         _log(still_open),
     )
-    array = np.array(figures, dtype=np.float32)
-    np.maximum(array, -STORE_BOUND, out=array)
-    return np.minimum(array, STORE_BOUND, out=array)
 
 
 def _log(x: float) -> float:
