@@ -185,11 +185,15 @@ class ContextManager:
 
     def _calibrate(self, note: Mapping[str, Any]) -> None:
         """Compare what the provider counted with the estimate of the request."""
-        for event in note.get("events") or ():
-            if isinstance(event, Mapping) and event.get("kind") == "overflow":
-                self._calibration.overflow()
+        events = note.get("events") or ()
+        overflows = sum(isinstance(e, Mapping) and e.get("kind") == "overflow" for e in events)
         counted = _counted(note)
-        if counted and self._estimate:
+        if overflows and (self.settings.mode != "off" or self.settings.hard):
+            # Where nothing keeps requests small, they overflow whatever the ratio is.
+            for _ in range(overflows):
+                self._calibration.overflow()
+        elif counted and self._estimate and not overflows:
+            # After an overflow the request that was counted is not the one that was estimated.
             self._calibration.add(counted, self._estimate)
 
     def _settle(

@@ -403,6 +403,17 @@ def test_an_overflow_raises_the_ratio() -> None:
     assert fields(talk, "ratio") == (1.15,)
 
 
+def test_what_is_counted_after_an_overflow_is_a_shorter_request() -> None:
+    note = {"events": [{"kind": "overflow"}], "usage": {"prompt_last": 1}}
+    talk = Talk()
+    talk.search(10, note=note)
+    assert fields(talk, "ratio") == (1.15,)
+    unbounded = Talk(mode="off", hard=False)
+    for _ in range(30):
+        unbounded.search(10, note=note)
+    assert fields(unbounded, "ratio") == (1.0,), "it overflows at every turn, by whatever ratio"
+
+
 def test_the_threshold_is_in_tokens_of_the_provider() -> None:
     talk = Talk()
     while talk.state == "idle":
