@@ -28,6 +28,7 @@ LADDER = ((20.0, 4.5), (50.0, 4.2), (100.0, 4.0), (200.0, 3.5))
 LEAST_STOCK = 20
 CASH_SHARE = 20  # a product may cost up to this part of the balance
 BROWSED_PAGES = 3
+NEVER = -1  # before any day
 ROWS_PER_QUERY = 20
 
 
@@ -210,8 +211,9 @@ class ReportSourcing:
     def _remember(self, shelf: Sequence[str], day: int) -> None:
         """Note what is on the shelf today, and drop what has been off it for long enough."""
         if day != self._pruned:
-            self._seen = {product: last for product, last in self._seen.items() if self._bars(last, day)}
-            self._packed = {last: text for last, text in self._packed.items() if self._bars(last, day)}
+            free = self._free_since(day)
+            self._seen = {product: last for product, last in self._seen.items() if last > free}
+            self._packed = {last: text for last, text in self._packed.items() if last > free}
             self._pruned = day
         # Where only the fact counts, days are kept coarsely, so that the state stays small.
         today = day - day % 30 if self._relist_after_days is None else day
@@ -224,9 +226,9 @@ class ReportSourcing:
             kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
             self._seen, self._packed, self._unpacked = dict(kept[: self._memory]), {}, True
 
-    def _bars(self, last: int, day: int) -> bool:
-        """Whether a product seen on the shelf on a day must not come back yet."""
-        return self._relist_after_days is None or last > day - self._relist_after_days
+    def _free_since(self, day: int) -> int:
+        """Last day on which a product may have been seen on the shelf if it may come back today."""
+        return NEVER if self._relist_after_days is None else day - self._relist_after_days
 
     def searches(self, wanted: bool, day: int, promise_hours: int) -> Action:
         """A search for each query of the report, and the best rated products, within the loosest limits."""
@@ -272,13 +274,13 @@ class ReportSourcing:
     def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
         """The best products that are neither on the shelf nor have left it lately."""
         chosen: Found = []
-        taken = set(shelf)
-        for *_, product, price in found:
+        taken, seen, free = set(shelf), self._seen, self._free_since(day)
+        for row in found:
             if len(chosen) == need:
                 break
-            last = self._seen.get(product)
-            if product not in taken and (last is None or not self._bars(last, day)):
-                chosen.append([product, price])
+            product = row[-2]
+            if product not in taken and seen.get(product, free) <= free:
+                chosen.append([product, row[-1]])
                 taken.add(product)
         return chosen
 
