@@ -228,7 +228,9 @@ def _entry(position: int, entry: Any) -> Call:
         # The canonical form; the rest would read it the same way, only slower.
         call_id, name = entry.get("id"), entry["name"]
         if type(call_id) is str and name.isascii() and 0 < len(name) <= MAX_NAME:
-            return Call(position, _valid_id(call_id), name, *_arguments(entry.get("arguments")))
+            simple = _simple(entry.get("arguments"), 2)
+            read = _arguments(entry.get("arguments")) if simple is None else (simple, None, "")
+            return Call(position, _valid_id(call_id), name, *read)
     call_id = ""
     try:
         get = _getter(entry)
