@@ -289,14 +289,11 @@ class Transcript:
 
 
 def fresh(message: Mapping[str, Any]) -> Message:
-    """A copy of a message that shares nothing with it that could be changed."""
-    return {key: _fresh(value) for key, value in message.items()}
-
-
-def _fresh(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _fresh(item) for key, item in value.items()}
-    return [_fresh(item) for item in value] if isinstance(value, list) else value
+    """A copy of a message of a transcript that shares nothing with it that could be changed."""
+    copied = dict(message)  # all but the calls are texts
+    if "tool_calls" in copied:
+        copied["tool_calls"] = [{**call, "function": {**call["function"]}} for call in copied["tool_calls"]]
+    return copied
 
 
 def _user(text: str) -> Message:

@@ -44,7 +44,7 @@ class _Act:
         system: The system message, or nothing.
         messages: The other messages.
         tools: Schemas of the tools.
-        size: Estimated tokens that the provider is known or thought to take.
+        room: Estimated tokens that the provider is thought to take; None is unknown.
         budget: Estimated tokens the messages are cut to, None for not at all.
         events: What happened on the way.
         left: Calls in the run file that no turn has come of.
@@ -61,7 +61,7 @@ class _Act:
     system: list[Message]
     messages: list[Message]
     tools: Sequence[Any]
-    size: int
+    room: int | None = None
     budget: int | None = None
     events: list[Event] = field(default_factory=list)
     left: list[dict[str, Any]] = field(default_factory=list)
@@ -216,15 +216,13 @@ class ReActPolicy(BasePolicy):
         if not messages:
             messages = [{"role": "user", "content": self._memory.observation or "(no observation)"}]
             events.append({"kind": "reference_empty"})
-        estimate = sum(map(estimate_message, messages))
         act = _Act(
             window=info["window"],
             turn=self.seat.max_turns_per_window - info["turns_left"] + 1,
             system=system,
             messages=messages,
             tools=observation["tools"],
-            # Cutting to more than there is would send the same request again.
-            size=min(estimate, int(info.get("context_budget", estimate))),
+            room=info.get("context_budget"),
             events=events,
         )
         self._take_over(act)
@@ -362,13 +360,22 @@ class ReActPolicy(BasePolicy):
         """Whether the request could be changed so that the same failure need not come again."""
         if failure.kind == "overflow" and act.overflows < OVERFLOWS:
             act.overflows += 1
-            act.budget = act.size = int(act.size * CUT)
+            act.budget = int(CUT * self._size(act))
             act.events.append({"kind": "overflow", **failure.facts(), "budget": act.budget})
             return True
         if failure.kind == "forbidden" and act.withheld is None:
             self._withhold(act, failure)
             return act.withheld is not None
         return False
+
+    @staticmethod
+    def _size(act: _Act) -> int:
+        """Estimated tokens of messages that the provider has found too many."""
+        if act.budget is not None:
+            return act.budget
+        # Cutting to more than there is would send the same request again.
+        estimate = sum(map(estimate_message, act.messages))
+        return estimate if act.room is None else min(estimate, act.room)
 
     def _withhold(self, act: _Act, failure: Failure) -> None:
         """Leave the newest results out of the request, for good if it is answered then."""

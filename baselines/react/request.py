@@ -29,10 +29,9 @@ _ILLEGAL = re.compile("[^A-Za-z0-9_-]")
 
 
 def split_system(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
-    """A deep copy of messages: the system message in front, if there is one, and the others."""
-    copied = copy.deepcopy(list(messages))
-    number = 1 if copied and copied[0].get("role") == "system" else 0
-    return copied[:number], copied[number:]
+    """The system message in front, if there is one, and the others."""
+    number = 1 if messages and messages[0].get("role") == "system" else 0
+    return list(messages[:number]), list(messages[number:])
 
 
 def current_observation(messages: Sequence[Message]) -> int:
@@ -55,7 +54,7 @@ def sanitise(messages: Sequence[Message], reasoning: str = "off") -> list[Messag
             or ``"all"``.
 
     Returns:
-        New messages, of keys that every provider knows.
+        New messages, of keys that every provider knows; they share nothing that can be changed.
     """
     since = {"off": len(messages), "window": current_observation(messages), "all": -1}[reasoning]
     names: dict[str, str] = {}
@@ -65,6 +64,8 @@ def sanitise(messages: Sequence[Message], reasoning: str = "off") -> list[Messag
         role = kept.get("role")
         if kept.get("content") is None:
             kept["content"] = ""
+        elif not isinstance(kept["content"], str):
+            kept["content"] = copy.deepcopy(kept["content"])
         if role == "assistant":
             calls = [_call(call) for call in kept.pop("tool_calls", None) or []]
             if calls:

@@ -246,9 +246,6 @@ def test_other_models_are_left_alone() -> None:
 
 
 def test_the_system_message_is_told_from_the_others() -> None:
-    messages = [SYSTEM, USER]
-    system, rest = requests.split_system(messages)
-    assert (system, rest) == ([SYSTEM], [USER])
-    assert rest[0] is not messages[1]
+    assert requests.split_system([SYSTEM, USER]) == ([SYSTEM], [USER])
     assert requests.split_system([USER]) == ([], [USER])
     assert requests.split_system([]) == ([], [])
