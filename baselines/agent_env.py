@@ -34,7 +34,7 @@ def make_agent_env(
         scenario: Name of a preset, path, mapping or ``Scenario``.
         config: Settings of the policy, such as a ``ReActConfig``: of its attributes ``context_window``,
             ``output_reserve``, ``trigger`` and ``keep`` (tokens) go to ``ContextTrim``, ``reasoning`` goes to
-            ``Chat``. None is the defaults.
+            ``Chat``, and ``reference`` counts as the argument does. None is the defaults.
         memory: Whether there are tools for notes.
         trim: Whether requests are kept within the context of the model.
         reference: Whether conversation and context are handled as by the published reference agent.
@@ -79,7 +79,7 @@ def agent_stack(
     """
     talk: dict[str, Any] = {"reasoning": config.reasoning} if hasattr(config, "reasoning") else {}
     context = {name: getattr(config, name) for name in CONTEXT if hasattr(config, name)}
-    if reference:
+    if reference or getattr(config, "reference", False):
         talk, context = dict(REFERENCE), {**context, "mode": "reference"}
     if memory:
         env = MemoryDoc(env)

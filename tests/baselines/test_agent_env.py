@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from merchantbench_gym.baselines import make_agent_env, run_episode
+from merchantbench_gym.baselines import ReActPolicy, make_agent_env, run_episode
 from merchantbench_gym.baselines.agent_env import agent_stack
 from merchantbench_gym.baselines.runner import _stack
 from merchantbench_gym.scenario import EVAL_SEEDS
 from merchantbench_gym.wrappers import (
     Chat,
+    ChatSeat,
     ContextTrim,
     FaultInjection,
     InjectedCrash,
@@ -87,6 +88,14 @@ def test_the_reference() -> None:
     assert chat == {"turn_notice": 0, "keep_end_calls": False, "reasoning": "all", "harness": False}
     result = run_episode(env, Talker(), seed=1)
     assert result.reason == ""
+
+
+def test_settings_of_a_reference_policy_make_the_reference_stack() -> None:
+    policy = ReActPolicy(model="m", api_key="some-key-of-a-test", reference=True)
+    env = make_agent_env("smoke", config=policy.config)
+    asked = make_agent_env("smoke", config=policy.config, reference=True)
+    assert [layer._saved_kwargs for layer in (env, env.env)] == [asked._saved_kwargs, asked.env._saved_kwargs]
+    assert env._saved_kwargs["mode"] == ChatSeat(policy)._manager.settings.mode == "reference"
 
 
 @pytest.mark.filterwarnings("ignore:.*wrapped.*:UserWarning")
