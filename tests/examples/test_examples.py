@@ -65,15 +65,3 @@ def test_scripted_month(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     pytest.importorskip("matplotlib", reason="plots need matplotlib")
     module.plot(played, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_the_scripted_month_is_the_one_that_the_documents_show(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib", reason="plots need matplotlib")
-    played = example("scripted_month").main(["--out", str(tmp_path / "plot.png")])
-    assert len(played.cuts) == played.expected.compactions == 2
-    shown = [line for line in capsys.readouterr().out.splitlines() if line]
-    text = (FOLDER.parent / "agents.md").read_text(encoding="utf-8")
-    assert all(line in text for line in shown[:7])
