@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from merchantbench_gym.baselines.react.schedule import LONG, SHORT
 from merchantbench_gym.baselines.react.secrets import Masker
 
-_SECRET_HEADER = re.compile("auth|key|token|secret|cookie|password|credential")
+_SECRET_NAME = re.compile("auth|key|token|secret|cookie|password|credential")
 PRICE_KINDS = ("input", "output", "cache_read", "cache_write")
 
 
@@ -42,7 +42,8 @@ def _string(value: Any) -> str:
 def _url(value: Any) -> str:
     text = _string(value)
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    # A part of a password that reads as a port would be shown; asking for the port raises then.
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise _Unfit
     return text
 
@@ -278,7 +279,7 @@ class ReActConfig:
     @property
     def masker(self) -> Masker:
         """Masks the key, and the values of headers that hold one."""
-        secret = [text for name, text in self.extra_headers.items() if _SECRET_HEADER.search(name.lower())]
+        secret = [text for name, text in self.extra_headers.items() if _SECRET_NAME.search(name.lower())]
         return Masker(self.api_key, *" ".join(secret).split())
 
     @property
@@ -316,11 +317,25 @@ class ReActConfig:
             return None if value is None else {kind: str(price) for kind, price in sorted(value.items())}
         if name == "retry":
             return {kind: list(waits) for kind, waits in value.items()}
+        if name == "extra_body":
+            value = _hidden(value)
         return self.masker.data(value)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={self._shown(name)!r}" for name in SETTINGS)
         return f"ReActConfig({shown})"
+
+
+def _hidden(value: Any, named: bool = False) -> Any:
+    """JSON data in which texts under a name that tells of a secret are only said to be set."""
+    if isinstance(value, Mapping):
+        return {
+            name: _hidden(item, named or bool(_SECRET_NAME.search(name.lower())))
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_hidden(item, named) for item in value]
+    return "set" if named and isinstance(value, str) else value
 
 
 def _blank(value: Any) -> bool:

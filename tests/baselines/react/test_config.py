@@ -123,6 +123,7 @@ def test_lines_of_a_file() -> None:
         ("claude", "yes", "auto, blocks"),
         ("tool_choice", "any", "auto, required, none"),
         ("base_url", "localhost:80", "http or https URL"),
+        ("base_url", "https://user:pass/word@host/v1", "http or https URL"),
     ],
 )
 def test_a_bad_value_names_variable_source_and_form(
@@ -177,15 +178,20 @@ def test_describe_hides_what_is_secret() -> None:
         model="m",
         base_url="https://user:pass@host/v1?token=t",
         extra_headers={"Authorization": "Basic c2VjcmV0LXNlY3JldA=="},
-        extra_body={"echo": f"x {KEY} y Bearer abcdefghijkl"},
+        extra_body={
+            "echo": f"x {KEY} y Bearer abcdefghijkl",
+            "gateway": {"api_key": "swordfish-1", "tokens": ["swordfish-2", 7], "max_tokens": 5},
+        },
     )
     shown = config.describe()
     assert shown["api_key"] == {"value": "set", "source": "argument"}
     assert shown["base_url"]["value"] == "https://host/v1"
     assert shown["extra_headers"]["value"] == {"Authorization": "set"}
+    gateway = {"api_key": "set", "tokens": ["set", 7], "max_tokens": 5}
+    assert shown["extra_body"]["value"]["gateway"] == gateway
     assert shown["timeout"] == {"value": 120.0, "source": "default"}
     for text in (json.dumps(shown), repr(config)):
-        for secret in (KEY, "user", "token=t", "c2VjcmV0", "abcdefghijkl"):
+        for secret in (KEY, "user", "token=t", "c2VjcmV0", "abcdefghijkl", "swordfish"):
             assert secret not in text
 
 
