@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from merchantbench_gym import load_scenario
+from merchantbench_gym.cli import run_command
 from merchantbench_gym.tools import default_registry
 from merchantbench_gym.tools.index import markdown_table
 
@@ -49,3 +50,17 @@ def test_python_runs_as_it_stands(
 
 def test_no_place_is_left_to_fill_in() -> None:
     assert re.findall(r"\{\{.*?\}\}|TODO|FIXME", README.read_text(encoding="utf-8")) == []
+
+
+def test_the_estimate_is_the_one_that_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CONTEXT_WINDOW_TOKENS", "COMPACT_TRIGGER_TOKENS", "COMPACT_KEEP_TOKENS"):
+        monkeypatch.delenv(name, raising=False)
+    found = re.findall(
+        r"^```console\n\$ merchantbench (.*?)\n(.*?)^```$", README.read_text("utf-8"), re.M | re.S
+    )
+    ((words, shown),) = found
+    assert run_command(words.split()) == 0
+    assert capsys.readouterr().out == shown, "print it anew"
