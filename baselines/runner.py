@@ -318,6 +318,7 @@ class SeatRun:
             step = env.get_wrapper_attr("catch_up")()
             with blame_policy():
                 front.recover(turns, step[0], step[4])
+            front.note_events()
             return step
 
     def tell(self) -> None:
@@ -329,6 +330,13 @@ class SeatRun:
         if isinstance(self.policy, ChatSeat):
             with blame_policy():
                 self.policy.take(self.observation, self.info or {})
+
+    def _transcript(self, env: Any) -> Any:
+        """The conversation of the seat, None if there is none."""
+        if isinstance(self.policy, ChatSeat):
+            return self.policy.transcript
+        converses = hasattr(env, "has_wrapper_attr") and env.has_wrapper_attr("transcript")
+        return env.get_wrapper_attr("transcript") if converses else None
 
     def _see_window(self, info: Mapping[str, Any]) -> None:
         if not info["end_reason"]:
@@ -388,7 +396,7 @@ class SeatRun:
             counters=_counters(tally),
             metrics=metrics,
             mean_active_listings=listings,
-            report={**_conversation(tally, info), **self.policy.report()},
+            report={**_conversation(tally, info, self._transcript(env)), **self.policy.report()},
             wall_s=wall_s,
             interventions=_interventions(env),
             label=self.label,
@@ -493,9 +501,9 @@ def _interventions(env: Any) -> tuple[str, ...]:
     return tuple(label for label in reversed(labels) if label)
 
 
-def _conversation(tally: Tally, info: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the turns tell of conversation and notes, nothing if there are none."""
-    found: dict[str, Any] = {}
+def _conversation(tally: Tally, info: Mapping[str, Any] | None, transcript: Any) -> dict[str, Any]:
+    """What there is to tell of conversation and notes, nothing if there are none."""
+    found: dict[str, Any] = {} if transcript is None else {"recoveries": transcript.recoveries}
     if tally.compactions is not None:
         found["compactions"] = dict(sorted(tally.compactions.items()))
     if info is not None and "notes_version" in info:

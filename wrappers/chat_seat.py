@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -77,6 +78,7 @@ class ChatSeat:
         self._tools: list[dict[str, Any]] = []
         self._sent: Any = None
         self._mark: dict[str, Any] = {}  # the transcript at the first observation of the window
+        self._events: list[dict[str, Any]] = []
         self._waits = False  # for what comes of the action sent
         self._begun = False
         self._journal: Any = None
@@ -94,11 +96,12 @@ class ChatSeat:
         self._journal = seat.journal
         self._merchant = int(seat.agent.rpartition("_")[2])
         self._begun = self._waits = False
+        self._events = []
 
     def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Choose the action of one turn."""
         self.take(observation, info)
-        messages = {"messages": self._manager.request(), "tools": _copied(self._tools)}
+        messages = {"messages": self._manager.request(), "tools": copy.deepcopy(self._tools)}
         if self.transcript.turns == 0:
             self._mark = self.transcript.to_json()
         action = self.policy.act(messages, {**info, **self._manager.info()})
@@ -131,10 +134,23 @@ class ChatSeat:
         """
         if self.transcript.turns == 0:
             self._mark = self.transcript.to_json()
-        self.transcript.recover(self._mark, turns, observation, info)
+        window, made = self.transcript.window, list(turns)
+        self.transcript.recover(self._mark, made, observation, info)
+        self._events.append({"kind": "recovered", "window": window, "turns": len(made)})
         self._manager.took(self._sent, self.transcript, self._tools, observation, info, self._notes)
         self._waits, self._sent = False, None
         self._write()
+
+    def take_events(self) -> list[dict[str, Any]]:
+        """The recoveries since the last call, for the record."""
+        taken, self._events = self._events, []
+        return taken
+
+    def note_events(self) -> None:
+        """Write the recoveries since the last call into the run file, if there is one."""
+        for event in self.take_events():
+            if self._journal is not None:
+                self._journal.event(event["kind"], event, merchant=self._merchant)
 
     def _write(self) -> None:
         if self._journal is not None:
@@ -167,6 +183,7 @@ class ChatSeat:
             "policy": self.policy.state_dict(),
             "transcript": self.transcript.to_json(),
             "mark": self._mark,
+            "events": list(self._events),
             "context": self._manager.to_json() if self._begun else None,
             "sent": action_text(self._sent) if self._waits else None,
         }
@@ -175,7 +192,7 @@ class ChatSeat:
         """Take over what :meth:`whole_state` gave, after :meth:`reset`."""
         self.policy.load_state_dict(state["policy"])
         self.transcript.load(state["transcript"])
-        self._mark = dict(state["mark"])
+        self._mark, self._events = dict(state["mark"]), list(state["events"])
         self._begun = state["context"] is not None
         if self._begun:
             self._manager.load(state["context"])
@@ -190,10 +207,3 @@ class ChatSeat:
     def close(self) -> None:
         """Release what the policy holds."""
         self.policy.close()
-
-
-def _copied(value: Any) -> Any:
-    """A copy of plain data."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value

@@ -55,6 +55,7 @@ class Transcript:
         window: Index of the window that the next turn answers.
         turns: Turns sent in it.
         ended: Whether the episode has ended.
+        recoveries: How often somebody else has ended a window.
 
     Raises:
         ValueError: An argument is out of range.
@@ -84,6 +85,7 @@ class Transcript:
         self.added: list[dict[str, Any]] = []
         self.window = self.turns = 0
         self.ended = False
+        self.recoveries = 0
         self._sequence = 0
         self._known: dict[str, int] = {}  # window by id of the turns of this window and the one before
 
@@ -180,9 +182,9 @@ class Transcript:
         lines = [f"{number}. {_outcomes(turn)}" for number, turn in enumerate(turns, 1)]
         text = "\n".join([RECOVERED, *(lines or ["none"])])
         arrival = self._arrival("", observation["text"], info)
-        sequence = self._sequence
+        sequence, recoveries = self._sequence, self.recoveries
         self.load(mark)
-        self._sequence = sequence
+        self._sequence, self.recoveries = sequence, recoveries + 1
         self._append([], [("recovered", _user(text)), *arrival], None, info)
 
     def _append(self, rows: Rows, arrival: Rows, turn_id: Any, info: Mapping[str, Any]) -> None:
@@ -274,6 +276,7 @@ class Transcript:
             "window": self.window,
             "turns": self.turns,
             "ended": self.ended,
+            "recoveries": self.recoveries,
             "sequence": self._sequence,
             "known": dict(self._known),
         }
@@ -284,8 +287,10 @@ class Transcript:
         known = {str(name): int(window) for name, window in data["known"].items()}
         system, ended = data["system"], bool(data["ended"])
         window, turns, sequence = (int(data[key]) for key in ("window", "turns", "sequence"))
+        recoveries = int(data["recoveries"])
         self.system, self.messages, self.added, self.ended = system, messages, [], ended
         self.window, self.turns, self._sequence, self._known = window, turns, sequence, known
+        self.recoveries = recoveries
 
 
 def fresh(message: Mapping[str, Any]) -> Message:

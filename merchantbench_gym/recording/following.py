@@ -74,6 +74,10 @@ class Followers:
         """Let a seat go on after somebody else has ended its window."""
         self._fronts[agent].recover(turns, observation, info)
 
+    def take_events(self) -> list[dict[str, Any]]:
+        """What seats have to tell besides their turns, since the last call."""
+        return [event for front in self._fronts.values() for event in front.take_events()]
+
     def acted(self, agent: str, action: Any) -> None:
         """Take in the action of a seat."""
         if agent in self._fronts:

@@ -109,7 +109,8 @@ def _resume_stack(
             late = True
     if late:
         observation, info = _caught_up(stack, agent, followers, seat, env) or (observation, info)
-    events.update((event["kind"], dumps(event)) for event in env.take_events())
+    told = [*env.take_events(), *followers.take_events()]
+    events.update((event["kind"], dumps(event)) for event in told)
     recorder.go_on(bare, Past([seat]))
     note_missing(recorder, connection, events)
     return env, observation, info

@@ -154,13 +154,13 @@ def test_a_run_with_recoveries_is_made_again(front: str, turns: int, tmp_path: P
         observed = json.dumps(
             {"messages": env.recorder.fronts[0]._manager.request(), "tools": env.unwrapped.tool_schemas}
         )
-    run_episode(env, again, seed=1, start=(observation, info))
+    result = run_episode(env, again, seed=1, start=(observation, info))
     env.close()
     assert again.asked[0] == observed
     assert replay(path).identical
     with closing(sqlite3.connect(path)) as connection:
         events = connection.execute("SELECT COUNT(*) FROM event WHERE kind = 'recovered'").fetchone()[0]
-    assert events == (sum(number < turns for number in (2, 6)) if front == "stack" else 0)
+    assert events == result.report["recoveries"] == sum(number < turns for number in (2, 6))
 
 
 def _messages(path: Path) -> list[Any]:
