@@ -32,7 +32,7 @@ DAYS = 365
 REPEATS = 3
 ENOUGH = 2.0  # seconds of work after which it is not repeated
 VECTOR_DAYS = 30
-REFILL = 17  # action of the numeric environment: delist what is no good, fill the shelf at markup 1.5
+BATCH = "vector_entry_point"
 
 Row = dict[str, Any]
 Settings = dict[str, Any]
@@ -97,23 +97,27 @@ def _vector(mode: str, scenario: Scenario, size: int) -> Work:
         "merchantbench_gym:MerchantBenchFlat-v0",
         num_envs=size,
         vectorization_mode=mode,
-        wrappers=[CountOrders],
+        wrappers=[] if mode == BATCH else [CountOrders],
         scenario=scenario,
         action="discrete",
     )
     envs.reset(seed=SEED)  # builds the markets
-    return partial(play_vector, envs, np.full(size, REFILL))
+    return partial(play_vector, envs)
 
 
-def play_vector(envs: Any, actions: Any, orders: list[int], pause: Pause) -> None:
-    """The first days of environments whose markets differ; each keeps its shelf full."""
+def play_vector(envs: Any, orders: list[int], pause: Pause) -> None:
+    """The first days of environments whose markets differ; each draws what its action mask allows."""
     orders.clear()
-    envs.reset(seed=SEED)
+    rng, (_, infos) = np.random.default_rng(SEED), envs.reset(seed=SEED)
     for window in range(2 * VECTOR_DAYS):
-        envs.step(actions)
+        masks = infos["action_mask"]
+        *_, infos = envs.step((rng.random(masks.shape) * masks).argmax(axis=1))
         if window % 6 == 5:
             pause()
-    orders.append(sum(envs.call("orders")))
+    if envs.spec.kwargs["vectorization_mode"] == BATCH:
+        orders.append(sum(bench.count_orders(session.world) for session in envs.call("session")))
+    else:
+        orders.append(sum(envs.call("orders")))
 
 
 # -- along what ----------------------------------------------------------------------------------------
@@ -187,6 +191,7 @@ AXES = (
     Axis("orders a day", BARE, tuple(BARE_SCALES), 20, partial(_orders, BARE_SCALES), _bare),
     Axis("orders a day", TEXT, tuple(TEXT_SCALES), 20, partial(_orders, TEXT_SCALES), _text),
     Axis("environments", "flat, sync", ENVS, 8, _default, partial(_vector, "sync"), vector=True),
+    Axis("environments", "flat, batch", ENVS, 8, _default, partial(_vector, BATCH), vector=True),
     Axis("environments", "flat, async", ENVS, 8, _default, partial(_vector, "async"), vector=True),
 )
 COURSES = (
