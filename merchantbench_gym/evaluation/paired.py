@@ -17,7 +17,7 @@ from merchantbench_gym.baselines.runner import observations_of
 from merchantbench_gym.evaluation.intervals import interval
 from merchantbench_gym.evaluation.record import result_record
 from merchantbench_gym.recording import fork, resume
-from merchantbench_gym.recording.resuming import load_policies
+from merchantbench_gym.recording.resuming import load_policies, resume_with
 from merchantbench_gym.recording.schema import Pathish, Row, open_run, read_run, rows
 from merchantbench_gym.recording.stack import build_env, describe_stack
 from merchantbench_gym.wrappers.chat_seat import ChatSeat
@@ -187,12 +187,13 @@ def _play(file: Path, arm: Arm, policy: Make | None) -> dict[str, Any]:
     env, observation, info = resume(file)
     try:
         player = make(env)
-        alone = player.observes == "chat" and observations_of(env.observation_space) != "chat"
-        if alone or isinstance(player, ChatSeat):
-            raise ValueError(
-                f"{player.name!r} has no conversation to go on with; record it on make_agent_env()"
-            )
-        _hand_over(env, player)
+        raw = observations_of(env.observation_space) == "raw"
+        if isinstance(player, ChatSeat) or (raw and player.observes == "chat"):
+            # It keeps its conversation itself, which is made again along with the run.
+            env.close()
+            env, observation, info = resume_with(file, player, _hand_over)
+        else:
+            _hand_over(env, player)
         seed = env.unwrapped.session.world.seed
         start = (observation, info)
         return result_record(run_episode(env, player, seed=seed, start=start, allow_privileged=True))
@@ -230,7 +231,8 @@ def _hand_over(env: Any, player: Policy) -> None:
     if (identity.get("name"), identity.get("version")) == (player.name, player.version):
         load_policies(env, player)
     else:
-        player.reset(Seat.from_env(env), seed=int(identity.get("seed", env.unwrapped.session.world.seed)))
+        starting = player.policy if isinstance(player, ChatSeat) else player
+        starting.reset(Seat.from_env(env), seed=int(identity.get("seed", env.unwrapped.session.world.seed)))
 
 
 def _figure(record: Mapping[str, Any], metric: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -53,6 +54,17 @@ def resume(path: Pathish, policy: Any = None) -> Resumed:
         JournalMismatch: The file is damaged, or does not fit this package's format, scenario, catalog or
             tools, or a turn comes out differently now.
     """
+    return resume_with(path, policy, load_policies)
+
+
+def resume_with(path: Pathish, policy: Any, take_up: Callable[[Any, Any], None]) -> Resumed:
+    """As :func:`resume`, for players that may be others than those of the run.
+
+    Args:
+        path: The run file.
+        policy: As for :func:`resume`; its conversation, if it keeps one itself, is made again with the run.
+        take_up: Starts the policy, given the environment and the policy.
+    """
     connection = open_run(path)
     try:
         run = rows(connection, "SELECT * FROM run")[0]
@@ -61,7 +73,7 @@ def resume(path: Pathish, policy: Any = None) -> Resumed:
         one_seat = isinstance(stack, gymnasium.Env)
         resumed = (_resume_stack if one_seat else _resume_market)(stack, run, connection, recorder, policy)
         if policy is not None:
-            load_policies(resumed[0], policy)
+            take_up(resumed[0], policy)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise damaged(path, error) from None

@@ -320,9 +320,27 @@ def served(messages: list[Any]) -> list[Any]:
     return [m for m in messages if m["role"] in ("tool", "user") and NOTE in (m["content"] or "")]
 
 
-def test_policies_of_conversations_need_their_conversation(recorded: tuple[Path, Any]) -> None:
-    for seat in (lambda policy: policy, ChatSeat):
-        with pytest.raises(ValueError, match="no conversation to go on with"):
-            paired_experiment(
-                recorded[0], AT, {}, policy=lambda env, seat=seat: seat(ReActPolicy(object(), "m"))
-            )
+@pytest.mark.parametrize("seat", [lambda policy: policy, ChatSeat])
+def test_a_conversation_of_its_own_goes_on(tmp_path: Path, seat: Any) -> None:
+    path = tmp_path / "model.db"
+    with ModelServer(model) as server, openai.OpenAI(base_url=server.url, api_key="k") as client:
+        record_run(path, ReActPolicy(client, "m"), wrap=MemoryDoc)
+        sent = [request.body for request in server.requests]
+        outcome = paired_experiment(
+            path, AT, {"same": Arm()}, policy=lambda env: seat(ReActPolicy(client, "m"))
+        )
+        asked = [request.body for request in server.requests[len(sent) :]]
+    rest = sent[len(sent) - len(asked) // 2 :]
+    assert asked == [*rest, *rest] and len(rest) < len(sent)
+    assert outcome.values("same") == outcome.values("control") != [None]
+    assert [record["valid"] for record in outcome.records["same"]] == [True]
+
+
+def test_a_conversation_may_begin_with_the_turns_of_another_player(recorded: tuple[Path, Any]) -> None:
+    with ModelServer(model) as server, openai.OpenAI(base_url=server.url, api_key="k") as client:
+        arm = Arm(policy=lambda env: ReActPolicy(client, "m"))
+        outcome = paired_experiment(recorded[0], AT, {"model": arm})
+        first = server.requests[0].body["messages"]
+    assert outcome.records["model"][0]["policy"]["name"] == "react"
+    assert sum("| window" in m["content"] for m in first if m["role"] == "user") == AT + 1
+    assert any(m.get("name") == "list_product" for m in first)
