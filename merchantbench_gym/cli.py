@@ -66,6 +66,12 @@ EnvFileOption = Annotated[
 ReferenceOption = Annotated[
     bool, typer.Option("--reference", help="Handle the context as the published reference agent does.")
 ]
+PricesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prices", metavar="IN,OUT[,READ[,WRITE]]", help="USD per million tokens, cache reads and writes."
+    ),
+]
 PrivilegedOption = Annotated[
     bool, typer.Option("--allow-privileged", help="Let policies play that see hidden state, unranked.")
 ]
@@ -167,10 +173,7 @@ def run(
     model: ModelOption = None,
     env_file: EnvFileOption = None,
     reference: ReferenceOption = False,
-    prices: Annotated[
-        str | None,
-        typer.Option(metavar="IN,OUT[,READ[,WRITE]]", help="USD per million tokens, cache reads and writes."),
-    ] = None,
+    prices: PricesOption = None,
     budget_usd: Annotated[
         float | None,
         typer.Option(
@@ -331,21 +334,26 @@ def evaluate(
     ] = False,
     days: DaysOption = None,
     settings: SetOption = None,
+    model: ModelOption = None,
+    env_file: EnvFileOption = None,
+    reference: ReferenceOption = False,
+    prices: PricesOption = None,
     allow_privileged: PrivilegedOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
     """Play policies on several seeds and compare them."""
-    from merchantbench_gym import evaluation
+    from merchantbench_gym import cli_model, evaluation
     from merchantbench_gym.cli_report import show_runs, show_sweep
 
     names = list(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
     chosen = parse_seeds(seeds)
     resolved = _load(scenario, settings, days)
+    players = cli_model.contenders(names, cli_model.Asked(model, env_file, reference, prices))
     try:
         with show_runs(enabled=not quiet) as on_run:
             sweep = evaluation.evaluate(
-                names,
+                players,
                 resolved,
                 chosen,
                 workers=workers,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -132,6 +132,50 @@ class Asked:
         if not self.budget_usd > 0:
             raise UserError(f"--budget-usd must be above 0, not {self.budget_usd:g}")
         return {"cost_micro_usd": self.budget_usd * 1_000_000}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """The policy with the settings of the command line, to be made in every run of a sweep anew.
+
+    Attributes:
+        asked: What the command line says.
+    """
+
+    asked: Asked
+    name: ClassVar[str] = REACT
+    observes: ClassVar[str] = "chat"
+    privileged: ClassVar[bool] = False
+
+    @property
+    def version(self) -> str:
+        """Version of the policy."""
+        from merchantbench_gym.baselines import ReActPolicy
+
+        return ReActPolicy.version
+
+    def for_env(self, env: Any) -> Any:
+        """The policy for an environment."""
+        from merchantbench_gym.baselines import ReActPolicy
+
+        del env
+        return ReActPolicy(config=self.asked.config())
+
+
+def contenders(names: list[str], asked: Asked) -> list[str] | dict[str, Any]:
+    """The policies of a sweep.
+
+    Raises:
+        UserError: A setting of the model is missing or unusable, nobody answers at its base URL, or there
+            are settings, but no policy asks a model.
+    """
+    from merchantbench_gym.baselines import POLICIES
+
+    if REACT not in names or not set(names) <= set(POLICIES):
+        asked.check(", ".join(names) or "nobody")
+        return names
+    asked.player(quiet=True).close()
+    return {name: Contender(asked) if name == REACT else POLICIES[name] for name in names}
 
 
 def _tell(line: str) -> None:

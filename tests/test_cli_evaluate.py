@@ -100,7 +100,8 @@ def test_seeds(text: str, seeds: list[int]) -> None:
         (("--policies", "oracle"), "--allow-privileged lets it play"),
         (("--scenario", "nowhere"), "nowhere"),
         (("--workers", "0"), "workers"),
-        (("--model", "x"), "--model"),
+        (("--model", "x"), "--model goes with --policy react; rule_based asks no model"),
+        (("--policies", "nobody", "--model", "x"), "--model goes with"),
     ],
 )
 def test_mistakes_of_the_user(

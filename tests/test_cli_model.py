@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +245,57 @@ def test_an_estimate_with_prices(capsys: pytest.CaptureFixture[str]) -> None:
     assert [case["calls"] for case in cases.values()] == [8, 20, 48]
     for case in cases.values():
         assert 0 < case["cost_usd_cached"] < case["cost_usd"]
+
+
+def sweep(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    short = ("--scenario", "smoke", "--days", "1", "--policies", "react", "--bare", "--quiet")
+    code = run_command(["evaluate", *short, *words])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_sweep_of_a_model(capsys: pytest.CaptureFixture[str], server: ModelServer) -> None:
+    words = ["--seeds", "1-2", "--model", "some-model", "--prices", "2,8,0.5", "--json"]
+    code, out, _ = sweep(capsys, *words)
+    told = json.loads(out)
+    assert code == 0 and [record["policy"]["model"] for record in told["records"]] == ["some-model"] * 2
+    assert told["table"][0]["mean_cost_micro_usd"] == 4 * (600 * 2 + 400 * 0.5 + 50 * 8)
+    code, out, _ = sweep(capsys, *words, "--reference")
+    assert (
+        code == 0
+        and len({r["policy"]["config_hash"] for r in [*told["records"], *json.loads(out)["records"]]}) == 2
+    )
+
+
+def test_mistakes_before_a_sweep(
+    capsys: pytest.CaptureFixture[str], server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sweep(capsys)[0] == 2
+    with ModelServer([]) as gone:
+        closed = gone.url
+    monkeypatch.setenv("OPENAI_BASE_URL", closed)
+    code, out, err = sweep(capsys, "--model", "m")
+    assert code == 3 and out == "" and "no connection to" in err
+
+
+def test_a_sweep_with_a_run_that_was_stopped_is_invalid(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(lambda request, number: Reply(status=401)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        code, out, _ = sweep(capsys, "--model", "m", "--seeds", "1")
+    assert code == 5 and "policy_stopped:auth" in out
+
+
+def test_a_file_that_does_not_fit_is_not_gone_on_with(
+    capsys: pytest.CaptureFixture[str], server: ModelServer, tmp_path: Path
+) -> None:
+    words = [*SHORT, "--model", "m", "--record", "a.run", "--prices", "1000,1000", "--budget-usd", "1"]
+    assert run(capsys, *words)[0] == 3
+    with closing(sqlite3.connect(tmp_path / "a.run")) as db, db:
+        db.execute("UPDATE turn SET state_digest = 'other'")
+    sent = len(server.requests)
+    code, out, err = run(capsys, "--resume", "a.run")
+    assert code == 4 and out == "" and err.count("\n") == 1
+    assert len(server.requests) == sent

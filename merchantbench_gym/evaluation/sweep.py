@@ -261,7 +261,8 @@ def play(run: Run) -> dict[str, Any]:
     try:
         policy = run.player.for_env(env)
         if policy.observes == "chat":
-            env = agent_stack(env, config=getattr(policy, "config", None))
+            config = getattr(policy, "config", None)
+            env = agent_stack(env, config=config, reference=getattr(config, "reference", False))
         result = run_episode(env, policy, seed=run.seed, allow_privileged=run.allow_privileged)
     finally:
         env.close()
