@@ -21,7 +21,7 @@ from merchantbench_gym.recording.resuming import load_policies, resume_with
 from merchantbench_gym.recording.schema import Pathish, Row, open_run, read_run, rows
 from merchantbench_gym.recording.stack import build_env, describe_stack
 from merchantbench_gym.wrappers.chat_seat import ChatSeat
-from merchantbench_gym.wrappers.order import RANKS
+from merchantbench_gym.wrappers.order import RANKS, names_of_stack
 from merchantbench_gym.wrappers.seat import Seat
 
 CONTROL = "control"
@@ -38,7 +38,9 @@ class Arm:
 
     Attributes:
         wrap: Puts wrappers around an environment, interventions above all. They come inside ``Chat`` and
-            must change nothing before the window of the experiment.
+            must change nothing before the window of the experiment. An arm that brings a ``Chat`` of its own,
+            such as ``ContextTrim(Chat(env), mode="off")``, has it in place of that of the run and of its
+            ``ContextTrim``; the conversation is then kept so from its beginning on.
         policy: Makes the player for an environment. One of the recorded name and version takes over the
             state that the recorded one had, any other starts afresh.
     """
@@ -213,8 +215,11 @@ def _wrap(file: Path, run: Row, wrap: Wrap) -> None:
     layers = json.loads(run["stack"])
     outer = next((i for i, layer in enumerate(layers) if _rank(layer) >= RANKS["Chat"]), len(layers))
     inner = wrap(build_env({**run, "stack": json.dumps(layers[:outer])}))
+    around = layers[outer:]
+    if "Chat" in names_of_stack(inner):
+        around = [layer for layer in around if _rank(layer) not in (RANKS["Chat"], RANKS["ContextTrim"])]
     try:
-        stack = json.dumps(describe_stack(inner) + layers[outer:])
+        stack = json.dumps(describe_stack(inner) + around)
     except TypeError as error:
         raise ValueError(f"wrappers of an arm must be rebuilt from plain data: {error}") from None
     with closing(open_run(file)) as connection:

@@ -344,3 +344,27 @@ def test_a_conversation_may_begin_with_the_turns_of_another_player(recorded: tup
     assert outcome.records["model"][0]["policy"]["name"] == "react"
     assert sum("| window" in m["content"] for m in first if m["role"] == "user") == AT + 1
     assert any(m.get("name") == "list_product" for m in first)
+
+
+def test_an_arm_without_compaction(tmp_path: Path) -> None:
+    path, sizes = (
+        tmp_path / "model.db",
+        {"context_window": 30_000, "output_reserve": 2_000, "trigger": 10_000},
+    )
+    arms = {"off": lambda env: ContextTrim(Chat(env), mode="off", **sizes)}
+
+    def busy(request: ModelRequest, number: int) -> Reply:
+        return Reply(calls=[("search_products", {"page_size": 20}, f"c{number}"), ("end_of_step", {})])
+
+    with ModelServer(busy) as server, openai.OpenAI(base_url=server.url, api_key="k") as client:
+        record_run(path, ReActPolicy(client, "m"), wrap=lambda env: ContextTrim(Chat(env), **sizes))
+        before = len(server.requests)
+        outcome = paired_experiment(path, 2, arms, policy=lambda env: ReActPolicy(client, "m"))
+        asked = [request.body["messages"] for request in server.requests[before:]]
+    control, off = asked[: len(asked) // 2], asked[len(asked) // 2 :]
+    assert control[0] == off[0]  # nothing had been cut before the window
+    assert any(m["content"].startswith("[context]") for m in control[-1] if m["role"] == "user")
+    assert len(off[-1]) > len(control[-1])
+    interventions = {name: records[0]["interventions"] for name, records in outcome.records.items()}
+    assert interventions == {"control": [], "off": ["context:off"]}
+    assert outcome.records["off"][0]["harness"] == ["Chat", "ContextTrim", "RecordRun"]
