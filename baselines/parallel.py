@@ -98,7 +98,10 @@ def run_parallel(
     reason = next(filter(None, table.reasons.values()), "")
     if recorder is not None and reason:
         recorder.stop(reason)
-    return {agent: run.result(penv, table.reasons[agent], seed) for agent, run in runs.items()}
+    return {
+        agent: run.result(penv, table.reasons[agent], seed, table.messages[agent])
+        for agent, run in runs.items()
+    }
 
 
 class _Table:
@@ -106,6 +109,7 @@ class _Table:
 
     Attributes:
         reasons: Why a seat's policy plays no more, by agent; "" while it does.
+        messages: What a policy said that stopped or failed, by agent.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class _Table:
         self.on_error = on_error
         self.boxes: dict[str, Mailbox] = {}
         self.reasons = dict.fromkeys(runs, "")
+        self.messages = dict.fromkeys(runs, "")
 
     def begin(self, observations: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         """Take in where the episode starts; seats that are told nothing have left it before."""
@@ -159,11 +164,12 @@ class _Table:
         try:
             return question()
         except PolicyStop as stop:
-            self.reasons[agent] = f"policy_stopped:{stop.code}"
+            self.reasons[agent], self.messages[agent] = f"policy_stopped:{stop.code}", str(stop)
         except PolicyError as error:
             if self.on_error == "raise":
                 raise error.cause from None
             self.reasons[agent] = f"policy_error:{type(error.cause).__name__}"
+            self.messages[agent] = str(error.cause)
 
     def _take(self, steps: tuple[Any, ...]) -> None:
         observations, _, _, _, infos = steps

@@ -149,6 +149,7 @@ def test_the_run_ends_when_nobody_plays_any_more(
     policies = {agent: Watched(Failing(error)) for agent in market.possible_agents}
     results = run_parallel(market, policies, seed=1)
     assert [r.reason for r in results.values()] == [reason] * 3
+    assert [r.message for r in results.values()] == [str(error)] * 3
     assert [r.windows_offered for r in results.values()] == [3] * 3
     assert [policy.closed for policy in policies.values()] == [1] * 3
     assert market.session.window == 2
