@@ -17,9 +17,11 @@ import pytest
 
 from merchantbench_gym.baselines import (
     ModelServer,
+    PassivePolicy,
     ReActConfig,
     ReActPolicy,
     Reply,
+    RuleBasedPolicy,
     make_agent_env,
     run_episode,
     run_parallel,
@@ -369,3 +371,23 @@ def test_huge_notes_are_shortened_in_requests_only() -> None:
     assert env.get_wrapper_attr("notes")()[0]["content"] == text
     stored = env.get_wrapper_attr("transcript").messages
     assert not any("[cut: " in message["content"] for message in stored)
+
+
+def test_it_plays_as_one_of_three_and_is_asked_once_a_turn() -> None:
+    class Watched(ReActPolicy):
+        left: list[int] = []  # noqa: RUF012
+
+        def act(self, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
+            self.left.append(info["turns_left"])
+            return super().act(observation, info)
+
+    with ModelServer(scripted_month.Shopkeeper()) as server:
+        market = MarketplaceEnv("smoke", merchants=3)
+        market.add_provider(NotesProvider())
+        asked = Watched(base_url=server.url, **SMALL)
+        policies = {"merchant_0": PassivePolicy(), "merchant_1": asked, "merchant_2": RuleBasedPolicy()}
+        results = run_parallel(market, policies, seed=3)
+        assert server.refusals == []
+        assert len(server.requests) == len(asked.left) == results["merchant_1"].counters["turns"] > 14
+    assert min(asked.left) > 0
+    assert all(result.reason == "" and result.ledger_holds for result in results.values())
