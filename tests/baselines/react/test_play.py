@@ -404,3 +404,13 @@ def test_a_policy_that_stops_leaves_the_environment_usable() -> None:
         env, policy = chat(), player(server)
         assert run_episode(env, policy, seed=1).reason == "policy_stopped:auth"
         assert env.reset(seed=1)[1]["window"] == 0
+
+
+@pytest.mark.parametrize("max_hops", [None, 3])
+def test_at_the_turn_limit_there_is_no_further_call(max_hops: int | None) -> None:
+    with ModelServer(lambda request, number: Reply(calls=[("query_balance", {})])) as server:
+        env = Chat(make(overrides={"run": {"horizon_days": 2}}, max_turns_per_window=3))
+        result = run_episode(env, player(server, max_hops=max_hops), seed=1)
+        assert len(server.requests) == result.counters["turns"] == 4 * 3
+        assert "its turns were used up" in server.requests[3].body["messages"][-1]["content"]
+    assert result.reason == "" and result.forced == {}
