@@ -306,10 +306,8 @@ class WorldReads:
 
     def shelf_events(self, m: int, a: int) -> builtins.list[SupplierEvent]:
         """Supplier events of the products on a merchant's shelf in hours a < t <= now."""
-        merchant, now = self._merchant(m), self.now(m)
-        supply = self._supply_of(merchant, now)
-        changed = merchant.shelf.products[supply.last_change[: supply.size] > a]
-        return self.timelines.events_of(changed.tolist(), a, now)
+        merchant = self._merchant(m)
+        return self._supply_of(merchant, self.now(m)).events(merchant.shelf.slots, a)
 
     def _prices(self, m: Merchant, t: int) -> Ints:
         """Supplier prices of a merchant's listings at hour t in slot order, a view."""
@@ -324,7 +322,7 @@ class WorldReads:
             supply = ShelfSupply(self.timelines, m.shelf.products, t, self.rules.max_listings)
             self._supply[m.index] = supply
         elif supply.hour != t:
-            supply.refresh(m.shelf.products, t)
+            supply.refresh(m.shelf.slots, t)
         return supply
 
     # --- market

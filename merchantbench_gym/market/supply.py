@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,6 +39,8 @@ _NO_EVENT = len(CHANGE_KINDS)
 _CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELINE)
 _BLOCK = 8
 _MAX_LINES = 8192
+# Hours for which a shelf's changes are looked up: at first, at most, and back from the present.
+_LOOK_AHEAD, _LONGEST_LOOK, _LOOK_BACK = 96, 960, 48
 
 
 class SupplierEvent(NamedTuple):
@@ -56,6 +59,17 @@ class SupplierState(NamedTuple):
     price: Ints
     listed: NDArray[np.bool_]
     ship_hours: Ints
+
+
+Step = tuple[int, int, int, int, int | bool, int | bool]
+"""Hour, product, process, number of the bound in its process, and what was before and is from then on."""
+
+
+def _events(steps: list[Step]) -> list[SupplierEvent]:
+    return [
+        SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, now)
+        for t, product, process, i, before, now in steps
+    ]
 
 
 class Line(NamedTuple):
@@ -82,19 +96,6 @@ class Line(NamedTuple):
             self.prices[i >> 1] if i & 1 else self.base_price,
             not bisect_right(self.listing_bounds, hour) & 1,
             self.slow_hours[j >> 1] if j & 1 else self.ship_hours,
-        )
-
-    def state_between(self, hour: int) -> tuple[int, bool, int, int, int]:
-        """`state`, the last hour so far in which a process changed (0 if none) and the first later one."""
-        price, listing, shipping = self.price_bounds, self.listing_bounds, self.shipping_bounds
-        i, k, j = bisect_right(price, hour), bisect_right(listing, hour), bisect_right(shipping, hour)
-        # Covered hours end before the last bound of every process, so there is a next one.
-        return (
-            self.prices[i >> 1] if i & 1 else self.base_price,
-            not k & 1,
-            self.slow_hours[j >> 1] if j & 1 else self.ship_hours,
-            max(price[i - 1] if i else 0, listing[k - 1] if k else 0, shipping[j - 1] if j else 0),
-            min(price[i], listing[k], shipping[j]),
         )
 
     def step(self, process: int, i: int) -> tuple[int | bool, int | bool]:
@@ -271,22 +272,19 @@ class Timelines:
         )
         return SupplierState(price, ~disturbed[:, LISTING], ship)
 
-    def around(self, indices: Any, hour: int) -> tuple[Ints, Ints]:
-        """The last hour so far in which several products changed (0 if none), and the first later one."""
-        bounds = self.bounds[indices]
-        past = bounds <= hour
-        latest, upcoming = np.where(past, bounds, 0), np.where(past, draws.NEVER, bounds)
-        return latest.max(axis=(1, 2)).astype(np.int64), upcoming.min(axis=(1, 2)).astype(np.int64)
-
     def events(self, indices: Ints, after: int, until: int) -> list[SupplierEvent]:
         """Events of several products in hours after < t <= until, sorted by t, product, process."""
         # Few products change on a day, so most are left out before their bounds are read.
         busy = self._busy_days[indices, (after + 1) // 24 : until // 24 + 1].any(axis=1)
         return self.events_of(indices[busy].tolist(), after, until)
 
-    def events_of(self, products: list[int], after: int, until: int) -> list[SupplierEvent]:
+    def events_of(self, products: Iterable[int], after: int, until: int) -> list[SupplierEvent]:
         """`events` of products that are likely to have some."""
-        events = []
+        return _events(self.steps(products, after, until))
+
+    def steps(self, products: Iterable[int], after: int, until: int) -> list[Step]:
+        """What becomes different about products in hours after < t <= until, sorted."""
+        steps = []
         for product in products:
             line = self.line(product)
             for process, bounds in enumerate((line.price_bounds, line.listing_bounds, line.shipping_bounds)):
@@ -294,13 +292,10 @@ class Timelines:
                 while bounds[i] <= until:
                     before, now = line.step(process, i)
                     if before != now:
-                        events.append((bounds[i], product, process, i, before, now))
+                        steps.append((bounds[i], product, process, i, before, now))
                     i += 1
-        events.sort()
-        return [
-            SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, now)
-            for t, product, process, i, before, now in events
-        ]
+        steps.sort()
+        return steps
 
     @property
     def changes(self) -> _Changes:
@@ -394,16 +389,32 @@ class CatalogView:
 
 
 class ShelfSupply:
-    """Supplier state of the listings of one shelf in slot order, refreshed only where something changed.
+    """Supplier state of the listings of one shelf in slot order, and what has changed lately.
 
-    A cache of the world: it follows the shelf's slots and is rebuilt whenever the shelf is another one.
+    A cache of the world: it follows the shelf's slots and is rebuilt whenever the shelf is another one. The
+    changes to come are looked up for some time at once, the longer the shelf stays as it is, so that going
+    on to an hour takes no more than writing what changes.
 
     Attributes:
-        price, ship_hours, last_change, next_change: int64 arrays of shape (capacity,), the first k in use.
+        hour: Hour of the state.
+        size: Number of listings.
+        price, ship_hours: int64 arrays of shape (capacity,), the first ``size`` in use.
         listed: bool array of the same shape.
     """
 
-    __slots__ = ("hour", "last_change", "listed", "next_change", "price", "ship_hours", "size", "timelines")
+    __slots__ = (
+        "_ahead",
+        "_done",
+        "_first",
+        "_last",
+        "_steps",
+        "hour",
+        "listed",
+        "price",
+        "ship_hours",
+        "size",
+        "timelines",
+    )
 
     def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int) -> None:
         self.timelines = timelines
@@ -412,48 +423,81 @@ class ShelfSupply:
         self.price = np.zeros(capacity, dtype=np.int64)
         self.listed = np.zeros(capacity, dtype=np.bool_)
         self.ship_hours = np.zeros(capacity, dtype=np.int64)
-        self.last_change = np.zeros(capacity, dtype=np.int64)
-        self.next_change = np.zeros(capacity, dtype=np.int64)
         if self.size:
-            state = *timelines.at(products, hour), *timelines.around(products, hour)
-            for column, values in zip(self._columns(), state, strict=True):
+            for column, values in zip(self._columns(), timelines.at(products, hour), strict=True):
                 column[: self.size] = values
+        self._ahead = _LOOK_AHEAD
+        self._look_up(products.tolist(), hour)
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
-        return self.price, self.listed, self.ship_hours, self.last_change, self.next_change
+        return self.price, self.listed, self.ship_hours
 
     def copy(self) -> ShelfSupply:
         """Independent copy."""
         other = ShelfSupply.__new__(ShelfSupply)
         other.timelines, other.size, other.hour = self.timelines, self.size, self.hour
-        for name in ("price", "listed", "ship_hours", "last_change", "next_change"):
-            setattr(other, name, getattr(self, name).copy())
+        other.price, other.listed = self.price.copy(), self.listed.copy()
+        other.ship_hours = self.ship_hours.copy()
+        other._steps, other._done = self._steps.copy(), self._done
+        other._first, other._last, other._ahead = self._first, self._last, self._ahead
         return other
 
-    def _write(self, slot: int, product: int, hour: int) -> None:
-        price, listed, ship_hours, last, following = self.timelines.line(product).state_between(hour)
-        self.price[slot] = price
-        self.listed[slot] = listed
-        self.ship_hours[slot] = ship_hours
-        self.last_change[slot] = last
-        self.next_change[slot] = following
+    def _look_up(self, products: Iterable[int], hour: int) -> None:
+        """Find out what changes from shortly before the present state to some time after an hour."""
+        first = max(-1, self.hour - _LOOK_BACK)
+        last = max(hour, min(hour + self._ahead, self.timelines.cover))
+        self._steps = self.timelines.steps(products, first, last)
+        self._first, self._last = first, last
+        self._ahead = min(2 * self._ahead, _LONGEST_LOOK)
+        self._done = self._place(self.hour)
+
+    def _place(self, hour: int) -> int:
+        """Number of steps up to an hour."""
+        return bisect_left(self._steps, (hour + 1,))
 
     def put(self, product: int, hour: int) -> None:
         """Follows a listing added in the next slot."""
-        self._write(self.size, product, hour)
+        slot = self.size
+        for column, value in zip(self._columns(), self.timelines.line(product).state(hour), strict=True):
+            column[slot] = value
         self.size += 1
+        for step in self.timelines.steps((product,), self._first, self._last):
+            insort(self._steps, step)
+        self._moved()
 
-    def remove(self, slot: int) -> None:
+    def remove(self, product: int, slot: int) -> None:
         """Follows a listing removed from a slot that the last one fills."""
         self.size -= 1
         for column in self._columns():
             column[slot] = column[self.size]
+        self._steps = [step for step in self._steps if step[1] != product]
+        self._moved()
 
-    def refresh(self, products: Ints, hour: int) -> None:
-        """Carries the state forward to an hour."""
-        self.hour = hour
-        for slot in (self.next_change[: self.size] <= hour).nonzero()[0].tolist():
-            self._write(slot, int(products[slot]), hour)
+    def _moved(self) -> None:
+        self._done = self._place(self.hour)
+        self._ahead = _LOOK_AHEAD
+
+    def refresh(self, slots: dict[int, int], hour: int) -> None:
+        """Carries the state forward to an hour.
+
+        Args:
+            slots: Slot of each listed product.
+            hour: The hour.
+        """
+        if hour > self._last:
+            self._look_up(slots, hour)
+        steps, done, columns = self._steps, self._done, self._columns()
+        while done < len(steps) and steps[done][0] <= hour:
+            _, product, process, _, _, now = steps[done]
+            columns[process][slots[product]] = now
+            done += 1
+        self._done, self.hour = done, hour
+
+    def events(self, slots: dict[int, int], after: int) -> list[SupplierEvent]:
+        """Events of the listed products from the first hour later than ``after`` to that of the state."""
+        if after < self._first:
+            return self.timelines.events_of(slots, after, self.hour)
+        return _events(self._steps[self._place(after) : self._done])
 
 
 def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:

@@ -343,7 +343,7 @@ class World(WorldReads):
         shelf = self._written(merchant)
         supply = self._supply[m]
         if supply is not None:
-            supply.remove(shelf.slots[product])
+            supply.remove(product, shelf.slots[product])
         shelf.remove(product, self.t)
         return "ok"
 
