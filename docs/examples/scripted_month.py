@@ -3,6 +3,7 @@
 The context is made small, so that the conversation outgrows it twice. Each time the model is asked to save
 notes, the conversation is cut, and what the model knew lives on in its notes alone.
 
+    pip install -e ".[plot]"
     python docs/examples/scripted_month.py --out context.png
 """
 
