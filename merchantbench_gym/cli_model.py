@@ -201,9 +201,10 @@ def check_connection(url: str | None) -> None:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         socket.create_connection((host, port), timeout=CONNECT_S).close()
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         raise ProviderError(
-            f"no connection to {place} ({error}): check OPENAI_BASE_URL, and that its server runs"
+            f"no connection to {place} ({reason}): check OPENAI_BASE_URL, and that its server runs"
         ) from None
 
 
