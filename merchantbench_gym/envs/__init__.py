@@ -1,4 +1,4 @@
-"""Environments: one merchant, several, or a numeric view, alone or in numbers. Each is loaded on first use."""
+"""Environments: one merchant, several, or a numeric view, alone or many. Each is loaded on first use."""
 
 from __future__ import annotations
 

@@ -97,7 +97,9 @@ class JournalMismatch(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """Return field and both values in one line."""
+        """Return field and both values in one line, or the hint alone if there are no values."""
+        if self.recorded is None and self.found is None:
+            return self.hint
         text = f"{self.field}: the run file has {_short(self.recorded)}, here it is {_short(self.found)}"
         return f"{text}; {self.hint}" if self.hint else text
 
@@ -235,11 +237,11 @@ def check_format(connection: sqlite3.Connection, path: Pathish) -> None:
     """
     names = {name for (name,) in connection.execute(TABLE_NAMES)}
     if "run" not in names:
-        raise JournalMismatch("format", f"no run in {os.fspath(path)}", FORMAT)
+        raise JournalMismatch("run", None, None, f"there is no run in {os.fspath(path)}")
     found = connection.execute("SELECT format FROM run").fetchone()
     if found is None:
-        hint = "the run had not begun, start it anew"
-        raise JournalMismatch("format", f"no run in {os.fspath(path)}", FORMAT, hint)
+        hint = f"there is no run in {os.fspath(path)}: it had not begun, start it anew"
+        raise JournalMismatch("run", None, None, hint)
     if found[0] != FORMAT:
         raise JournalMismatch("format", found[0], FORMAT)
 

@@ -136,3 +136,10 @@ def test_missing_rewards_are_added(tmp_path: Path, control: tuple[Path, dict[str
         connection.execute("UPDATE turn SET reward = NULL WHERE seq = ?", last)
     resume(path)[0].close()
     assert contents(path) == before
+
+
+def test_a_file_without_a_run_is_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.run"
+    sqlite3.connect(empty).close()
+    with pytest.raises(JournalMismatch, match=r"^there is no run in .*empty\.run$"):
+        resume(empty)
