@@ -459,7 +459,9 @@ def see(envs: Sequence[FlatEnv]) -> None:
         moment = env._moment()
         if env._now is None or env._now.moment != moment:
             late.append((env, moment))
-    if not late:
+    if len(late) < 2:
+        for env, _ in late:
+            env._look()  # alone it is done in fewer operations
         return
     layout, form, sights = late[0][0]._layout, FORMS[late[0][0]._action], []
     for env, _ in late:
