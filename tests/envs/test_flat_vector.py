@@ -315,6 +315,7 @@ def test_what_is_handed_out_is_fresh() -> None:
         if terminations.any():
             infos["final_obs"][0][:] = 9
         terminations[:] = ~terminations
+        assert not np.shares_memory(infos["_day"], infos["_hour"])
         for array in infos.values():
             if isinstance(array, np.ndarray) and array.dtype != object:
                 array[...] = 1
