@@ -21,7 +21,9 @@ SECTION_TITLES = frozenset(
 
 _SEPARATOR = re.compile(r":?-+:?")
 _QUOTED = re.compile(r'"([^"\n]+)"|“([^”\n]+)”|「([^」\n]+)」|『([^』\n]+)』')
+_QUOTES = ('"', "“", "「", "『")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__|<b>([^<\n]+)</b>|<strong>([^<\n]+)</strong>")
+_BOLD_MARKS = ("**", "__", "<b>", "<strong>")
 _TAG = re.compile(r"<[^<>]*>")
 _RANK = re.compile(r"^\s*(?:#\s*\d+[.)、:：]?|[(（]?\d+[.)）、:：])\s*(?!\d)")
 _FIGURE = re.compile(
@@ -44,7 +46,11 @@ def queries(report: str) -> list[str]:
     lines = report.splitlines()
     titles = {_clean(line.lstrip("# ")).casefold() for line in lines if line.startswith("#")}
     found: dict[str, str] = {}
-    for text in (*_keyword_cells(lines), *_marked(_QUOTED, report), *_marked(_BOLD, report)):
+    for text in (
+        *_keyword_cells(lines),
+        *_marked(_QUOTED, _QUOTES, report),
+        *_marked(_BOLD, _BOLD_MARKS, report),
+    ):
         query = _clean(text)
         key = query.casefold()
         if not 0 < len(query) <= LONGEST or key in titles or key in SECTION_TITLES:
@@ -57,33 +63,39 @@ def queries(report: str) -> list[str]:
 def _keyword_cells(lines: Iterable[str]) -> Iterator[str]:
     """Cells of the keyword columns of all tables."""
     column: int | None = None
-    head: tuple[str, ...] | None = None
+    inside = False
     for line in lines:
         if "|" not in line:
-            head = None
-            continue
-        if head is not None and column is None:
-            continue
-        cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
-        if head is None:
-            head = _headings(tuple(cells))
+            inside = False
+        elif not inside:
+            inside = True
+            head = _headings(line)
             column = next((i for i, cell in enumerate(head) if cell in HEADINGS), None)
-        elif column is not None and column < len(cells) and not _is_separator(cells):
-            yield cells[column]
+        elif column is not None:
+            cells = _cells(line)
+            if column < len(cells) and not _is_separator(cells):
+                yield cells[column].strip()
+
+
+def _cells(line: str) -> list[str]:
+    return line.strip().removeprefix("|").removesuffix("|").split("|")
 
 
 def _is_separator(cells: Iterable[str]) -> bool:
-    return all(_SEPARATOR.fullmatch(cell.replace(" ", "")) for cell in cells if cell)
+    plain = (cell.replace(" ", "").strip() for cell in cells)
+    return all(_SEPARATOR.fullmatch(cell) for cell in plain if cell)
 
 
 @lru_cache(maxsize=64)
-def _headings(cells: tuple[str, ...]) -> tuple[str, ...]:
+def _headings(line: str) -> tuple[str, ...]:
     """Headings of a table in plain form; every report has the same tables."""
-    return tuple(_clean(cell).casefold() for cell in cells)
+    return tuple(_clean(cell.strip()).casefold() for cell in _cells(line))
 
 
-def _marked(pattern: re.Pattern[str], report: str) -> Iterator[str]:
-    """Texts that a pattern marks, of a fitting length."""
+def _marked(pattern: re.Pattern[str], marks: Iterable[str], report: str) -> Iterator[str]:
+    """Texts that a pattern marks, of a fitting length; a report without any of the marks has none."""
+    if not any(mark in report for mark in marks):
+        return
     for match in pattern.finditer(report):
         text = next(group for group in match.groups() if group is not None)
         if len(_clean(text)) in QUOTED_LENGTHS:

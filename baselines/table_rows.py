@@ -26,6 +26,19 @@ def as_tuple(*cells: Any) -> tuple[Any, ...]:
     return cells
 
 
+class _Known(dict[str, T]):
+    """Values by the text of their row; one that is not known is made."""
+
+    def __init__(self, make: Callable[[str], T]) -> None:
+        self._make = make
+
+    def __missing__(self, row: str) -> T:
+        if len(self) >= REMEMBERED:
+            self.clear()
+        value = self[row] = self._make(row)
+        return value
+
+
 class RowReader(Generic[T]):
     """Makes values of the rows of one kind of table and remembers them by the text of the row.
 
@@ -33,8 +46,7 @@ class RowReader(Generic[T]):
         table: Key of the table in its result.
         columns: Names of the columns that are used, at least two; the first one of the table is the product
             id.
-        read: Makes the value of a row, which is never None, from its cells in these columns and nothing
-            else.
+        read: Makes the value of a row from its cells in these columns and nothing else.
         ignored: Number of columns at the end of a row that hold unused plain numbers. They are cut off, so
             that a row counts as known although they have changed.
     """
@@ -49,7 +61,7 @@ class RowReader(Generic[T]):
         self._ignored = ignored
         self._layout = ""
         self._cells: Callable[[Any], tuple[Any, ...]] = tuple
-        self._known: dict[str, T] = {}
+        self._known = _Known(self._value)
 
     def values(self, text: str) -> list[T]:
         """Values of the rows of a table, in their order.
@@ -57,16 +69,12 @@ class RowReader(Generic[T]):
         Args:
             text: A successful result that has the table.
         """
-        rows = self._rows(text)
-        if rows is None:
-            return list(self._parsed(text))
-        values = list(map(self._known.get, rows))
-        return [self._value(rows[i]) if value is None else value for i, value in enumerate(values)]
+        return list(self.each(text))
 
     def each(self, text: str) -> Iterator[T]:
         """As `values`, but a row is read only when it is asked for."""
         rows = self._rows(text)
-        return self._parsed(text) if rows is None else map(self._value, rows)
+        return self._parsed(text) if rows is None else map(self._known.__getitem__, rows)
 
     def _rows(self, text: str) -> list[str] | None:
         """Texts of the rows as they are remembered; None if the table is empty or in an unusual form."""
@@ -79,13 +87,7 @@ class RowReader(Generic[T]):
         return [row.rsplit(",", self._ignored)[0] for row in rows] if self._ignored else rows
 
     def _value(self, row: str) -> T:
-        known = self._known
-        value = known.get(row)
-        if value is None:
-            if len(known) >= REMEMBERED:
-                known.clear()
-            value = known[row] = self._read(*self._cells(_decode(f'["P{row}]')[0]))
-        return value
+        return self._read(*self._cells(_decode(f'["P{row}]')[0]))
 
     def _follow(self, layout: str) -> None:
         """Note which columns the table has; what was read of other ones is forgotten."""
