@@ -148,8 +148,9 @@ def dumps(result: Any) -> str:
         # A table of ready rows stands last, so that the rest is encoded as usual.
         key, last = next(reversed(result.items()))
         if type(last) is ReadyTable:
-            rest = {name: value for name, value in result.items() if value is not last}
-            return f'{_encode(rest)[:-1]},"{key}":{last.text()}}}'
+            rest = result.copy()
+            del rest[key]
+            return last.text(f'{_encode(rest)[:-1]},"{key}":', "}")
     return _encode(result)
 
 
@@ -181,10 +182,10 @@ class ReadyTable:
         self.columns = columns
         self.rows = rows
 
-    def text(self) -> str:
-        """JSON text of the table, as `dumps` would give it for the plain one."""
+    def text(self, before: str = "", after: str = "") -> str:
+        """JSON text of the table, as `dumps` would give it for the plain one, between two other texts."""
         columns, rows = _columns_text(tuple(self.columns)), ",".join(self.rows)
-        return f'{{"columns":{columns},"rows":[{rows}],"count":{len(self.rows)}}}'
+        return f'{before}{{"columns":{columns},"rows":[{rows}],"count":{len(self.rows)}}}{after}'
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from merchantbench_gym.market.money import accept_price
@@ -246,16 +245,11 @@ def _detail(ctx: Context, error: str | None) -> str | None:
 
 
 @lru_cache(maxsize=32_768)
-def _days(hours: int) -> float:
+def shown_age(hours: int) -> str:
     """An age in days to one decimal, half-even."""
     # Tenths of a day are 10 · hours / 24; on integers a tie is a tie.
     tenths, rest = divmod(5 * hours, 12)
-    return (tenths + (rest > 6 or (rest == 6 and tenths & 1))) / 10
-
-
-def shown_age(hours: npt.NDArray[np.int64]) -> list[float]:
-    """Ages in days to one decimal, half-even."""
-    return [_days(age) for age in hours.tolist()]
+    return repr((tenths + (rest > 6 or (rest == 6 and tenths & 1))) / 10)
 
 
 @tool(kind="READ", examples=[{}, {"page": 1, "page_size": 20}])
@@ -281,9 +275,9 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     pieces.follow(products)
     supply = (shelf.sale_price, shelf.price, shelf.stock, shelf.ship_hours, shelf.listed)
     offers = pieces.offers(np.array([column[part] for column in supply]))
-    results = pieces.results(view.product_totals(products), view.listing_ratings(products))
-    ages = shown_age(shelf.age[part])
-    rows = [f"{offer}{age!r}{result}" for offer, age, result in zip(offers, ages, results, strict=False)]
+    lifetimes = pieces.lifetimes(view.product_totals(products), view.listing_ratings(products))
+    ages = map(shown_age, shelf.age[part].tolist())
+    rows = [f"{offer}{age}{life.text}" for offer, age, life in zip(offers, ages, lifetimes, strict=False)]
     return {
         **page_fields(page, page_size, len(shelf.product)),
         "items": ReadyTable(LISTING_COLUMNS, rows),
@@ -342,7 +336,7 @@ def review_my_listings(
     ratings = view.listing_ratings([products[place] for place in shown])
     pieces = view.catalog.row_pieces
     rows = [
-        f"{pieces(products[place]).name},{_days(ages[place])!r},{idle[place] // 24},{procured[place]},"
+        f"{pieces(products[place]).name},{shown_age(ages[place])},{idle[place] // 24},{procured[place]},"
         f"{fines[place] / 100!r},{totals[place].open_orders},{hundredths(rating)!r}]"
         for place, rating in zip(shown, ratings, strict=True)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,18 @@ FIGURES = 5
 _NEVER = -1  # no figure has this value
 
 
+class Lifetime(NamedTuple):
+    """The rows' end: lifetime results and listing rating, with the figures it was made of."""
+
+    sums: ProductTotals | None
+    rating: float
+    shown: float
+    text: str
+
+
+_UNKNOWN = Lifetime(None, 0.0, 0.0, "")
+
+
 class ShelfRows:
     """The rows of a shelf in two pieces each: what the supplier offers, and lifetime results.
 
@@ -36,10 +48,7 @@ class ShelfRows:
         # One place more than products, which stands for those not known yet.
         self._figures: IntArray = np.full((FIGURES, 1), _NEVER)
         self._offers: list[str] = [""]
-        self._lifetime: list[tuple[ProductTotals, float] | None] = [None]
-        self._results: list[str] = [""]
-        self._ratings: list[float] = []
-        self._shown: list[float] = []
+        self._lifetime: list[Lifetime] = [_UNKNOWN]
 
     def follow(self, products: list[int]) -> None:
         """Bring the pieces into the order of products; what is not among them is forgotten."""
@@ -52,7 +61,6 @@ class ShelfRows:
         self._figures = self._figures[:, order]
         self._offers = [self._offers[i] for i in order]
         self._lifetime = [self._lifetime[i] for i in order]
-        self._results = [self._results[i] for i in order]
 
     def offers(self, figures: IntArray) -> list[str]:
         """The rows up to the age: product and supply.
@@ -62,7 +70,7 @@ class ShelfRows:
                 one column per product.
         """
         known = self._figures[:, :-1]
-        for i in (known != figures).any(axis=0).nonzero()[0].tolist():
+        for i in np.logical_or.reduce(known != figures).nonzero()[0].tolist():
             self._offers[i] = self._offer(self._products[i], *figures[:, i].tolist())
         known[:] = figures
         return self._offers
@@ -75,19 +83,21 @@ class ShelfRows:
             f"{available},"
         )
 
-    def results(self, sums: Sequence[ProductTotals], ratings: list[float]) -> list[str]:
-        """The rows after the age: lifetime results and listing rating."""
-        # Ratings fade from day to day, but seldom by a hundredth.
-        if ratings != self._ratings:
-            self._ratings = ratings
-            self._shown = [hundredths(rating) for rating in ratings]
-        now = [*zip(sums, self._shown, strict=True), None]
-        if now != self._lifetime:
-            for i, (known, figures) in enumerate(zip(self._lifetime, now, strict=True)):
-                if figures is not None and figures != known:
-                    self._results[i] = _result(*figures)
-            self._lifetime = now
-        return self._results
+    def lifetimes(self, sums: Sequence[ProductTotals], ratings: Sequence[float]) -> list[Lifetime]:
+        """The rows after the age."""
+        lifetime = self._lifetime
+        # The market gives the same object until it changes.
+        changed = [
+            i
+            for i, (known, now, rating) in enumerate(zip(lifetime, sums, ratings, strict=False))
+            if known[0] is not now or known[1] != rating
+        ]
+        for i in changed:
+            known, now, shown = lifetime[i], sums[i], hundredths(ratings[i])
+            # Ratings fade from day to day, but seldom by a hundredth.
+            same = known.sums == now and known.shown == shown
+            lifetime[i] = Lifetime(now, ratings[i], shown, known.text if same else _result(now, shown))
+        return lifetime
 
 
 def _result(sums: ProductTotals, rating: float) -> str:

@@ -422,7 +422,7 @@ def test_prices_are_rounded_half_even(cents: int, markups: list[Decimal]) -> Non
 
 def test_ages_are_those_of_the_tools() -> None:
     hours = np.arange(90_000)
-    assert shown_ages(hours).tolist() == shown_age(hours)
+    assert shown_ages(hours).tolist() == [float(shown_age(age)) for age in hours.tolist()]
 
 
 @given(st.lists(st.floats(1, 5) | st.decimals("1", "5", places=3).map(float), min_size=1))
