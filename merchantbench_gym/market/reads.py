@@ -139,7 +139,11 @@ class WorldReads:
 
     def counters(self, m: int) -> dict[str, int]:
         """Cumulative counters of a merchant by name (`COUNTERS`), hidden ones included."""
-        return dict(zip(COUNTERS, self._merchant(m).counters, strict=True))
+        return dict(zip(COUNTERS, self.counter_values(m), strict=True))
+
+    def counter_values(self, m: int) -> tuple[int, ...]:
+        """The values of `counters`, in the order of `COUNTERS`."""
+        return tuple(self._merchant(m).counters)
 
     def fines_collected(self, m: int) -> int:
         """Fines collected from a merchant in cents."""

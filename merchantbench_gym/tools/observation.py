@@ -79,6 +79,7 @@ class Fixed(NamedTuple):
     """The blocks of a packet that stay as they are while a window is open, whatever the merchant does."""
 
     time: dict[str, Any]
+    since: dict[str, str]
     changes: dict[str, int]
     totals: dict[str, int]
     events: dict[str, int]
@@ -96,6 +97,7 @@ def fixed_blocks(view: MerchantView, scenario: Scenario, window: WindowInfo, boo
     cash, pnl = _money(view, book)
     return Fixed(
         _time(scenario, window),
+        {"from": stamp(window.from_t), "to": stamp(window.to_t)},
         changes,
         {"total": sum(totals), **dict(zip(STATUSES, totals, strict=True))},
         _events(view, window, book, changes["stockout"]),
@@ -143,7 +145,7 @@ def packet(
             "turn": window.turn,
             "turns_limit": window.turns_limit,
             "turns_left": window.turns_left,
-            "since": {"from": stamp(window.from_t), "to": stamp(window.to_t)},
+            "since": blocks.since.copy(),
         },
         "orders": {"changes": blocks.changes.copy(), "totals": blocks.totals.copy()},
         "supply": {
@@ -248,19 +250,19 @@ def fixed_lines(packet: Mapping[str, Any], language: str = "en", *, fees: bool =
     since, changes, totals = packet["time"]["since"], orders["changes"], orders["totals"]
     fee_items = ""
     if fees:
-        fee_items = words.fees.format(pnl["platform_fees"], pnl["fulfilment_fees"], pnl["refund_loss"])
+        fee_items = words.fees % (pnl["platform_fees"], pnl["fulfilment_fees"], pnl["refund_loss"])
     numbers = (since["from"], since["to"], changes["total"], changes["new_orders"])
     return Lines(
-        words.changes.format(*numbers, _some(changes, STATUSES, language))
+        words.changes % (*numbers, _some(changes, STATUSES, language))
         + "\n"
-        + words.totals.format(totals["total"], _some(totals, STATUSES, language)),
-        words.events.format(_some(supply["events"], EVENT_TYPES, language)),
+        + words.totals % (totals["total"], _some(totals, STATUSES, language)),
+        words.events % _some(supply["events"], EVENT_TYPES, language),
         _some(supply["new_risks"], RISKS, language),
-        words.cash.format(*cash.values())
+        words.cash % tuple(cash.values())
         + "\n"
-        + words.result.format(pnl["gmv"], pnl["cogs"], fee_items, pnl["net_profit"])
+        + words.result % (pnl["gmv"], pnl["cogs"], fee_items, pnl["net_profit"])
         + "\n"
-        + (words.no_rating if shop is None else words.rating.format(*shop.values())),
+        + (words.no_rating if shop is None else words.rating % tuple(shop.values())),
     )
 
 
@@ -287,8 +289,8 @@ def render(
     words = WORDS[language]
     lines = fixed_lines(packet, language, fees=fees) if fixed is None else fixed
     listings = packet["supply"]["listings"]
-    shelf = words.shelf.format(listings["active"], listings["max"], listings["free_slots"])
-    risks = words.risks.format(_some(packet["supply"]["current_risks"], RISKS, language), lines.new_risks)
+    shelf = words.shelf % (listings["active"], listings["max"], listings["free_slots"])
+    risks = words.risks % (_some(packet["supply"]["current_risks"], RISKS, language), lines.new_risks)
     blocks = [
         _head(packet, words, closed),
         lines.orders,
@@ -369,14 +371,13 @@ def _head(packet: Mapping[str, Any], words: Any, closed: str | None) -> str:
     time = packet["time"]
     state, day = time["state"], time["day"]
     if state == "finished":
-        return str(words.finished.format(time["since"]["to"]))
+        return str(words.finished % time["since"]["to"])
     if state == "closed":
-        return str(words.closed.format(closed or time["since"]["to"]))
-    date = "" if time["date"] is None else words.date.format(time["date"])
-    turn = words.turn.format(time["turn"], time["turns_limit"]) if state == "open" else ""
-    head = words.header.format(
-        day, time["horizon_days"], time["hour"], date, time["window"], time["windows_total"], turn
-    )
+        return str(words.closed % (closed or time["since"]["to"]))
+    date = "" if time["date"] is None else words.date % time["date"]
+    turn = words.turn % (time["turn"], time["turns_limit"]) if state == "open" else ""
+    place = (day, time["horizon_days"], time["hour"], date, time["window"], time["windows_total"], turn)
+    head = words.header % place
     if packet["daily_report_available"] and _day_before(time["since"]["from"]) < day:
         head += "\n" + words.report
     return f"{head}\n{words.waiting}" if state == "waiting" else head

@@ -6,11 +6,13 @@ the view does not name cannot reach a payload.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from merchantbench_gym.market.merchant import COUNTERS
 from merchantbench_gym.tools.market_view import MarketView
 from merchantbench_gym.tools.numbers import half_even
 from merchantbench_gym.tools.results import dumps
@@ -46,6 +48,8 @@ FIGURES = (
     "closed_profit",
 )
 """Cumulative figures of the market (its names) that a merchant may see of its own shop."""
+
+_pick_figures = itemgetter(*map(COUNTERS.index, FIGURES))
 
 
 FIXED_ORDERS = ("relevance", "rating", "supplier_rating")
@@ -416,8 +420,7 @@ class MerchantView(MarketView):
 
     def figures(self) -> dict[str, int]:
         """Cumulative figures of the shop by name, those of `FIGURES`; amounts in cents."""
-        counters = self._world.counters(self._merchant)
-        return {name: counters[name] for name in FIGURES}
+        return dict(zip(FIGURES, _pick_figures(self._world.counter_values(self._merchant)), strict=True))
 
     def status_counts(self) -> tuple[int, ...]:
         """Number of orders by current status, in the canonical order."""
