@@ -201,6 +201,8 @@ def _entries(entries: list[Any] | tuple[Any, ...], text: str) -> Batch:
     if len(entries) > MAX_ENTRIES:
         return _unreadable(f"more than {MAX_ENTRIES} entries", text)
     read = [_entry(position, entry) for position, entry in enumerate(_bounded(entries))]
+    if all(call.id for call in read):
+        return Batch(tuple(read), text)
     taken = {call.id for call in read if call.id}
     calls = []
     for call in read:
@@ -230,7 +232,9 @@ def _entry(position: int, entry: Any) -> Call:
         if type(call_id) is str and name.isascii() and 0 < len(name) <= MAX_NAME:
             simple = _simple(entry.get("arguments"), 2)
             read = _arguments(entry.get("arguments")) if simple is None else (simple, None, "")
-            return Call(position, _valid_id(call_id), name, *read)
+            if not (call_id.isascii() and 0 < len(call_id) <= MAX_ID):
+                call_id = _valid_id(call_id)
+            return Call(position, call_id, name, *read)
     call_id = ""
     try:
         get = _getter(entry)
@@ -405,6 +409,7 @@ Path = tuple[int | str, ...]
 _FEW_KEYS: Final = 12
 _FEW_ITEMS: Final = 100
 _SHORT_TEXT: Final = 64
+_LARGE: Final = 2**63
 
 
 class _Copier:
@@ -488,11 +493,8 @@ def _simple(value: Any, depth: int) -> Any:
         if kind is str:
             if len(item) > _SHORT_TEXT or not item.isascii():
                 return None
-        elif kind is float:
-            if not math.isfinite(item):
-                return None
-        elif kind is int:
-            if not -(2**63) <= item < 2**63:
+        elif kind is int or kind is float:
+            if not -_LARGE < item < _LARGE:  # so is no number that is not finite
                 return None
         elif kind is list and depth > 1 and len(item) <= _FEW_ITEMS:
             item = [_simple(part, depth - 1) for part in item]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import marshal
 import re
 import types
 import typing
@@ -290,7 +291,7 @@ class Tool:
         self._model = create_model(self.name, __config__=_CONFIG, **fields)
         self._validate = self._model.__pydantic_validator__.validate_python
         self._defaults = {n: f.default for n, f in self._model.model_fields.items() if not f.is_required()}
-        self._valid: dict[Any, dict[str, Any]] = {}  # arguments that were found valid lately
+        self._valid: dict[bytes, dict[str, Any]] = {}  # arguments that were found valid lately
         self._has_required = len(self._defaults) < len(fields)
         self._schema = json.dumps(self._build_schema())
         self.examples: tuple[dict[str, Any], ...] = tuple(json.loads(json.dumps(e)) for e in examples)
@@ -376,16 +377,20 @@ class Tool:
         """
         if not arguments and not self._has_required:
             return self._defaults.copy()
-        # Types belong to the key, because 1, 1.0 and true are equal but not equally valid.
-        key = tuple(arguments), tuple(arguments.values()), tuple(map(type, arguments.values()))
-        if not _SCALARS.issuperset(key[2]):
+        try:
+            # Bytes tell types apart: 1, 1.0 and true are equal but not equally valid.
+            key = marshal.dumps(arguments, 2)
+        except ValueError:
             return self._checked(arguments)
-        checked = self._valid.get(key)
-        if checked is None:
+        known = self._valid.get(key)
+        if known is not None:
+            return known.copy()
+        checked = self._checked(arguments)
+        if _SCALARS.issuperset(map(type, arguments.values())):
             if len(self._valid) >= MAX_VALID:
                 self._valid.clear()
-            checked = self._valid[key] = self._checked(arguments)
-        return checked.copy()
+            self._valid[key] = checked.copy()
+        return checked
 
     def _checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """`validate` without memory."""
