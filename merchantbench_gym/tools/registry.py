@@ -379,7 +379,7 @@ class Tool:
             return self._defaults.copy()
         try:
             # Bytes tell types apart: 1, 1.0 and true are equal but not equally valid.
-            key = marshal.dumps(arguments, 2)
+            key = marshal.dumps(typing.cast("Any", arguments), 2)
         except ValueError:
             return self._checked(arguments)
         known = self._valid.get(key)
