@@ -260,9 +260,9 @@ class ReportSourcing:
         if not self._searched:
             return None
         # Many products are found more than once; those that a query found count as found by a query.
-        rows = {row[0]: row[2] for row in results.rows("browse-", self._reader)}
-        rows.update((row[0], row[1]) for row in results.rows("query-", self._reader))
-        return [*sorted(filter(None, rows.values()))]
+        browsed = {row[0]: row[2] for row in results.rows("browse-", self._reader)}
+        hits = {row[0]: row[1] for row in results.rows("query-", self._reader)}
+        return [*sorted(filter(None, (browsed | hits).values()))]
 
     def _ranks(self, product: str, price: float, history: float, shop: float) -> tuple[str, Rank, Rank]:
         """A product and its rank if a query found it, and if it was only browsed, which goes behind."""

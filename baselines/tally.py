@@ -65,33 +65,29 @@ class Tally:
         if record["rejected"]:
             self.rejected_turns += 1
             return
-        for call in record["calls"]:
-            if not call["ok"] and call["code"] in NOT_EXECUTED:
-                self.invalid += 1
+        executed = [call for call in record["calls"] if call["ok"] or call["code"] not in NOT_EXECUTED]
+        self.invalid += len(record["calls"]) - len(executed)
+        names = [call["name"] for call in executed]
+        self.by_tool.update(names)
+        if not CORE_TOOLS.isdisjoint(names):
+            self.active.add(window)
+            self.active_any.add(window)
+        elif not NOTE_TOOLS.isdisjoint(names):
+            self.active_any.add(window)
+        for call in executed:
+            if call["ok"]:
+                self.ok += 1
+                self.partially_applied += bool(call["applied"] and call["rejected"])
+            elif call["code"] == "internal":
+                self.internal_faults += 1
             else:
-                self._add_executed(window, call)
+                self.business_errors += 1
 
     def _add_context(self, context: Mapping[str, Any]) -> None:
         if self.compactions is None:
             self.compactions = Counter()
         if context.get("done"):
             self.compactions[str(context.get("outcome", ""))] += 1
-
-    def _add_executed(self, window: int, call: Mapping[str, Any]) -> None:
-        name = call["name"]
-        self.by_tool[name] += 1
-        if name in CORE_TOOLS:
-            self.active.add(window)
-            self.active_any.add(window)
-        elif name in NOTE_TOOLS:
-            self.active_any.add(window)
-        if call["ok"]:
-            self.ok += 1
-            self.partially_applied += bool(call["applied"] and call["rejected"])
-        elif call["code"] == "internal":
-            self.internal_faults += 1
-        else:
-            self.business_errors += 1
 
 
 class Tap:

@@ -129,18 +129,18 @@ class Reputation:
 
     def listing_ratings(self, products: Iterable[int]) -> list[float]:
         """Published ratings of products of this merchant, each in [1, 5]."""
-        shown = self._shown
-        ratings = []
-        for product in products:
-            rating = shown.get(product)
-            if rating is None:
-                rating = shown[product] = self._listing_rating(product)
-            ratings.append(rating)
-        return ratings
+        shown, asked = self._shown, list(products)
+        unknown = [product for product in asked if product not in shown]
+        if unknown:
+            self._rate_listings(unknown)
+        return [shown[product] for product in asked]
 
-    def _listing_rating(self, product: int) -> float:
+    def _rate_listings(self, products: list[int]) -> None:
         prior, weight = self.rules.listing_prior, self.rules.listing_prior_weight
-        if product not in self.listings:
-            return prior
-        e, w = self._listing_sums(product, max(self.day, 0))
-        return min(max((weight * prior + e) / (weight + w), 1.0), 5.0)
+        shown, listings, day = self._shown, self.listings, max(self.day, 0)
+        for product in products:
+            if product in listings:
+                e, w = self._listing_sums(product, day)
+                shown[product] = min(max((weight * prior + e) / (weight + w), 1.0), 5.0)
+            else:
+                shown[product] = prior
