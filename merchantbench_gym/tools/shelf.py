@@ -10,11 +10,10 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from merchantbench_gym.market.money import accept_price
-from merchantbench_gym.tools.numbers import hundredths
 from merchantbench_gym.tools.pages import SHELF_PAGE, Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, money
-from merchantbench_gym.tools.shelf_rows import ShelfRows
+from merchantbench_gym.tools.shelf_rows import ShelfRows, shown_ratings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -275,7 +274,7 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     pieces.follow(products)
     supply = (shelf.sale_price, shelf.price, shelf.stock, shelf.ship_hours, shelf.listed)
     offers = pieces.offers(np.array([column[part] for column in supply]))
-    lifetimes = pieces.lifetimes(view.product_totals(products), view.listing_ratings(products))
+    lifetimes = pieces.lifetimes(view.product_totals(products), shown_ratings(view, products))
     ages = map(shown_age, shelf.age[part].tolist())
     rows = [f"{offer}{age}{life.text}" for offer, age, life in zip(offers, ages, lifetimes, strict=False)]
     return {
@@ -333,11 +332,11 @@ def review_my_listings(
     order = sorted(places, key=keys[sort_by].__getitem__, reverse=sort_by != "procured_orders")
     start, stop = bounds(page, page_size)
     shown = order[start:stop]
-    ratings = view.listing_ratings([products[place] for place in shown])
+    ratings = shown_ratings(view, [products[place] for place in shown])
     pieces = view.catalog.row_pieces
     rows = [
         f"{pieces(products[place]).name},{shown_age(ages[place])},{idle[place] // 24},{procured[place]},"
-        f"{fines[place] / 100!r},{totals[place].open_orders},{hundredths(rating)!r}]"
+        f"{fines[place] / 100!r},{totals[place].open_orders},{rating!r}]"
         for place, rating in zip(shown, ratings, strict=True)
     ]
     return {

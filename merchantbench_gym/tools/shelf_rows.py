@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from merchantbench_gym.market.merchant import ProductTotals
-    from merchantbench_gym.tools.view import PublicCatalog
+    from merchantbench_gym.tools.view import MerchantView, PublicCatalog
 
 IntArray = npt.NDArray[np.int64]
 
 FIGURES = 5
 _NEVER = -1  # no figure has this value
+_NEAR = 0.0049  # a rating as near as this to one with two decimals is shown as that one
+_FAR = -1.0  # no rating is near this
 
 
 class Lifetime(NamedTuple):
@@ -26,11 +28,25 @@ class Lifetime(NamedTuple):
 
     sums: ProductTotals | None
     rating: float
-    shown: float
     text: str
 
 
-_UNKNOWN = Lifetime(None, 0.0, 0.0, "")
+_UNKNOWN = Lifetime(None, 0.0, "")
+
+
+def shown_ratings(view: MerchantView, products: Sequence[int]) -> list[float]:
+    """Listing ratings to two decimals.
+
+    Ratings fade from day to day, but seldom by a hundredth, so most of them need no rounding.
+    """
+    kept: dict[int, float] = view.kept("shown ratings", dict)
+    ratings = []
+    for product, rating in zip(products, view.listing_ratings(products), strict=True):
+        shown = kept.get(product, _FAR)
+        if not -_NEAR < rating - shown < _NEAR:
+            shown = kept[product] = hundredths(rating)
+        ratings.append(shown)
+    return ratings
 
 
 class ShelfRows:
@@ -84,7 +100,12 @@ class ShelfRows:
         )
 
     def lifetimes(self, sums: Sequence[ProductTotals], ratings: Sequence[float]) -> list[Lifetime]:
-        """The rows after the age."""
+        """The rows after the age.
+
+        Args:
+            sums: Lifetime results of each product.
+            ratings: Its shown rating.
+        """
         lifetime = self._lifetime
         # The market gives the same object until it changes.
         changed = [
@@ -93,10 +114,7 @@ class ShelfRows:
             if known[0] is not now or known[1] != rating
         ]
         for i in changed:
-            known, now, shown = lifetime[i], sums[i], hundredths(ratings[i])
-            # Ratings fade from day to day, but seldom by a hundredth.
-            same = known.sums == now and known.shown == shown
-            lifetime[i] = Lifetime(now, ratings[i], shown, known.text if same else _result(now, shown))
+            lifetime[i] = Lifetime(sums[i], ratings[i], _result(sums[i], ratings[i]))
         return lifetime
 
 
