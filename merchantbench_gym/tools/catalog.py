@@ -17,8 +17,6 @@ from merchantbench_gym.tools.search import kept_products, page_of, query_terms, 
 from merchantbench_gym.tools.view import FIXED_ORDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from merchantbench_gym.tools.context import Context
     from merchantbench_gym.tools.view import MerchantView, PublicCatalog
 
@@ -57,12 +55,17 @@ def product_row(view: MerchantView, product: int) -> dict[str, Any]:
     return {column: row[column] for column in PRODUCT_COLUMNS}
 
 
-def product_table(view: MerchantView, products: IntArray | Sequence[int]) -> ReadyTable:
-    """The compact table of public product rows."""
+def product_table(view: MerchantView, chosen: IntArray, stock: IntArray | None = None) -> ReadyTable:
+    """The compact table of public product rows.
+
+    Args:
+        view: The merchant's view.
+        chosen: Product indices.
+        stock: Stock by product index, at least of those chosen, where the caller has it already.
+    """
     offers = view.offers()
-    chosen = np.asarray(products, np.int64)
     live = zip(
-        view.stock(chosen).tolist(),
+        (view.stock(chosen) if stock is None else stock[chosen]).tolist(),
         offers.price[chosen].tolist(),
         offers.ship_hours[chosen].tolist(),
         strict=True,
@@ -156,15 +159,15 @@ def search_products(
     )
     limits = (price_min, price_max, supplier_ship_hours_max, delivery_hours_max, quantity_min)
     # Searches of one window often share their limits.
-    live = view.per_hour(("live", *limits), lambda: _live(view, *limits))
-    offers, found = view.offers(), products[live[products]]
+    live, stock = view.per_hour(("live", *limits), lambda: _live(view, *limits))
+    found = products[live[products]]
     start, stop = bounds(page, page_size)
     if sort_by in FIXED_ORDERS:
         chosen = found[start:stop]
     elif sort_by == "logistics_speed":
         chosen = page_of(found, _delivery(view, found), start, stop)
     else:
-        price = offers.price[found]
+        price = view.offers().price[found]
         chosen = page_of(
             found, price if sort_by == "price_asc" else price.max(initial=0) - price, start, stop
         )
@@ -172,7 +175,7 @@ def search_products(
         "query": query,
         "sort_by": sort_by,
         **page_fields(page, page_size, len(found)),
-        "items": product_table(view, chosen),
+        "items": product_table(view, chosen, stock),
     }
 
 
@@ -232,9 +235,13 @@ def _live(
     supplier_ship_hours_max: int | None,
     delivery_hours_max: int | None,
     quantity_min: int | None,
-) -> npt.NDArray[np.bool_]:
-    """Which products of the whole catalog are on offer and pass the filters on what changes."""
-    offers = view.offers()
+) -> tuple[npt.NDArray[np.bool_], IntArray | None]:
+    """Which products of the whole catalog are on offer and pass the filters on what changes.
+
+    Returns:
+        Whether each one passes, and the stock of those that do if it had to be looked up.
+    """
+    offers, stock = view.offers(), None
     keep = offers.listed.copy()
     if price_min is not None:
         keep &= offers.price / 100 >= price_min
@@ -247,8 +254,10 @@ def _live(
     if quantity_min is not None:
         # Stock is the dearest figure: look it up only for what passes everything else.
         passing = keep.nonzero()[0]
-        keep[passing] = view.stock(passing) >= quantity_min
-    return keep
+        stock = np.zeros(len(keep), np.int64)
+        stock[passing] = view.stock(passing)
+        keep &= stock >= quantity_min
+    return keep, stock
 
 
 def _delivery(view: MerchantView, products: IntArray) -> IntArray:
