@@ -6,6 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from merchantbench_gym.baselines.report_queries import queries
@@ -21,8 +22,6 @@ _SUCCESS = ('{"ok":true', '{"ok": true')
 Action = list[dict[str, Any]]
 Found = list[Sequence[Any]]
 """Products found, the best first; id and supplier price are the last two entries of each."""
-Rank = tuple[Any, ...]
-"""Place of a product in the order of choice, its id and price; empty if it is not to be taken."""
 
 # Price and least rating (of product and supplier) of each level, the best first.
 LADDER = ((20.0, 4.5), (50.0, 4.2), (100.0, 4.0), (200.0, 3.5))
@@ -191,7 +190,7 @@ class ReportSourcing:
         self._pruned = 0  # day up to which those that may come back have been dropped from it
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
-        self._reader = RowReader("items", columns, self._ranks)
+        self._reader = RowReader("items", columns, self._rank)
         # What the latest reading turn told, for the searches of the same turn.
         self._queries: list[str] = []
         self._balance: float | None = None
@@ -259,18 +258,18 @@ class ReportSourcing:
         """Products and prices found, the best first; None if nothing was searched."""
         if not self._searched:
             return None
-        # Many products are found more than once; those that a query found count as found by a query.
-        browsed = {row[0]: row[2] for row in results.rows("browse-", self._reader)}
-        hits = {row[0]: row[1] for row in results.rows("query-", self._reader)}
-        return [*sorted(filter(None, (browsed | hits).values()))]
+        hits = sorted(filter(None, results.rows("query-", self._reader)))
+        browsed = sorted(filter(None, results.rows("browse-", self._reader)))
+        # Sorting is stable: within a level, what a query found goes before what was only browsed.
+        best_first: Found = [*sorted(hits + browsed, key=itemgetter(0))]
+        return best_first
 
-    def _ranks(self, product: str, price: float, history: float, shop: float) -> tuple[str, Rank, Rank]:
-        """A product and its rank if a query found it, and if it was only browsed, which goes behind."""
+    def _rank(self, product: str, price: float, history: float, shop: float) -> tuple[Any, ...]:
+        """Level and place in it of a product, its id and price; empty if it is not to be taken."""
         for level, (most, least) in enumerate(self._ladder):
             if price <= most and history >= least and shop >= least:
-                rest = -history, -shop, _number(product), product, price
-                return product, (level, 0, *rest), (level, 1, *rest)
-        return product, (), ()
+                return level, -history, -shop, _number(product), product, price
+        return ()
 
     def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
         """The best products that are neither on the shelf nor have left it lately."""
