@@ -442,12 +442,13 @@ class Session:
         if waiting:
             raise RuntimeError(f"merchants {waiting} have not ended their step")
         # An interrupted hour cannot be continued, so the world goes back to where it stood.
-        backup, seats = self.world.clone(warm=False), self._seats
+        mark, seats = self.world.mark(), self._seats
         before = self.window, self.window_t, self.finished, self._denied
         try:
             self._run_clock()
         except BaseException:
-            self._adopt(backup)
+            self.world.go_back(mark)
+            self._adopt(self.world)
             self._seats = seats
             self.window, self.window_t, self.finished, self._denied = before
             raise

@@ -62,17 +62,28 @@ def _figures(packet: Mapping[str, Any]) -> tuple[float, ...]:
         + changes["settled_bad_review"]
     )
     still_open = totals["ordered"] + totals["late"] + totals["shipped"] + totals["delivered"]
+    amounts = (
+        cash["balance"],
+        cash["deposit_pool"],
+        cash["in_transit"],
+        cash["receivable"],
+        cash["net_assets"],
+        abs(gain),
+        cash["cumulative_fine"],
+        changes["new_orders"],
+        failed,
+        changes["late"],
+        soured,
+        changes["settled_normal"],
+        still_open,
+    )
+    logs = [log1p(x) / 8 if x > 0 else 0.0 for x in amounts]
+    logs[5] = copysign(logs[5], gain)
     return (
         day / time["horizon_days"],
         time["hour"] / 24,
         *_season(day),
-        _log(cash["balance"]),
-        _log(cash["deposit_pool"]),
-        _log(cash["in_transit"]),
-        _log(cash["receivable"]),
-        _log(cash["net_assets"]),
-        copysign(_log(abs(gain)), gain),
-        _log(cash["cumulative_fine"]),
+        *logs[:7],
         listings["active"] / size,
         listings["free_slots"] / size,
         risks["supplier_delisted"] / size,
@@ -80,17 +91,8 @@ def _figures(packet: Mapping[str, Any]) -> tuple[float, ...]:
         risks["timeout_risk"] / size,
         risks["price_loss_risk"] / size,
         *_standing(packet["shop"]),
-        _log(changes["new_orders"]),
-        _log(failed),
-        _log(changes["late"]),
-        _log(soured),
-        _log(changes["settled_normal"]),
-        _log(still_open),
+        *logs[7:],
     )
-
-
-def _log(x: float) -> float:
-    return log1p(x) / 8 if x > 0 else 0.0
 
 
 @lru_cache(maxsize=1024)

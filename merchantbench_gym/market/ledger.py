@@ -94,10 +94,9 @@ class Ledger:
         self.post(CAPITAL, DEPOSIT, self.rules.initial_deposit, 0, "capital", None)
 
     def copy(self) -> Ledger:
-        """Independent ledger of the same content."""
+        """Independent ledger of the same content, with the same journal."""
         other = Ledger.__new__(Ledger)
-        other.rules, other.merchant = self.rules, self.merchant
-        other.journal = None if self.journal is None else self.journal.copy()
+        other.rules, other.merchant, other.journal = self.rules, self.merchant, self.journal
         other.accounts = self.accounts.copy()
         other.charged, other.collected = self.charged.copy(), self.collected.copy()
         other.short = self.short.copy()

@@ -460,7 +460,7 @@ class Merchant:
         listings = len(self.shelf)
         if listings:
             sale = self.shelf.sale_prices
-            mean_sale = int(sale.sum()) / listings
+            mean_sale = sum(sale.tolist()) / listings
             # An exact sum, because slot order is no state.
             mean_margin = 1.0 - math.fsum((price / sale).tolist()) / listings
         return (

@@ -65,6 +65,14 @@ class ShelfColumns(NamedTuple):
     ship_hours: Ints
 
 
+class ShelfRisks(NamedTuple):
+    """Products on a shelf that are withdrawn, ship later than promised, or cost more than they sell for."""
+
+    withdrawn: frozenset[int]
+    slow: frozenset[int]
+    dear: frozenset[int]
+
+
 class WorldReads:
     """The reading half of a world; `World` adds the clock, the actions and the snapshots."""
 
@@ -295,11 +303,18 @@ class WorldReads:
             Views of shape (k,), valid until the clock or the shelf changes; for reading only.
         """
         merchant = self._merchant(m)
-        k, supply = len(merchant.shelf), self._supply_of(merchant, self.now(m))
-        shelf = merchant.shelf
-        return ShelfColumns(
-            shelf.products, shelf.sale_prices, supply.price[:k], supply.listed[:k], supply.ship_hours[:k]
-        )
+        supply = self._supply_of(merchant, self.t if merchant.final_t is None else merchant.final_t)
+        k = supply.size
+        product, sale_price = merchant.shelf.ints[:2, :k]
+        return ShelfColumns(product, sale_price, supply.price[:k], supply.listed[:k], supply.ship_hours[:k])
+
+    def shelf_risks(self, m: int) -> ShelfRisks:
+        """Products on a merchant's shelf whose supply is worse than what customers were told."""
+        merchant = self._merchant(m)
+        supply = self._supply_of(merchant, self.t if merchant.final_t is None else merchant.final_t)
+        product, sale_price = merchant.shelf.ints[:2, : supply.size]
+        dear = product[supply.price[: supply.size] > sale_price]
+        return ShelfRisks(frozenset(supply.withdrawn), frozenset(supply.slow), frozenset(dear.tolist()))
 
     def out_of_stock(self, m: int) -> builtins.list[int]:
         """Products on a merchant's shelf whose effective stock is 0 now, ascending."""
@@ -323,7 +338,8 @@ class WorldReads:
         supply = self._supply[m.index]
         if supply is None or supply.size != len(m.shelf):
             # Closing empties a shelf at once, which the cache sees by the size.
-            supply = ShelfSupply(self.timelines, m.shelf.products, t, self.rules.max_listings)
+            rules = self.rules
+            supply = ShelfSupply(self.timelines, m.shelf.products, t, rules.max_listings, rules.promise)
             self._supply[m.index] = supply
         elif supply.hour != t:
             supply.refresh(m.shelf.slots, t)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -118,8 +118,35 @@ def load(world: World, value: dict[str, Any]) -> None:
     merchants = [
         _load_merchant(m, seat, value["t"]) for m, seat in zip(world._merchants, value["seats"], strict=True)
     ]
-    world.t = value["t"]
-    world._stock = {product: (quantity, hour) for product, quantity, hour in _unpack(value["stock"], 3)}
+    stock = {product: (quantity, hour) for product, quantity, hour in _unpack(value["stock"], 3)}
+    _put(world, value["t"], stock, merchants)
+
+
+class Mark(NamedTuple):
+    """State of a world to go back to: hour, stocks, merchants and number of postings kept."""
+
+    t: int
+    stock: dict[int, tuple[int, int]]
+    merchants: list[Merchant]
+    postings: int
+
+
+def mark(world: World) -> Mark:
+    """Mark the state of a world; costs less than a clone, and holds for going back once."""
+    merchants = [m.clone() for m in world._merchants]
+    return Mark(world.t, world._stock.copy(), merchants, len(world.journal or ()))
+
+
+def go_back(world: World, to: Mark) -> None:
+    """Puts a world back into a state that it has left by the clock or by actions."""
+    if world.journal is not None:
+        del world.journal[to.postings :]
+    _put(world, to.t, to.stock, to.merchants)
+
+
+def _put(world: World, t: int, stock: dict[int, tuple[int, int]], merchants: list[Merchant]) -> None:
+    """Puts a world into a state, without what reads have found out about another one."""
+    world.t, world._stock = t, stock
     world._full = np.zeros_like(world._full)
     world._emptied.update(product for product, (quantity, _) in world._stock.items() if not quantity)
     world._view = None

@@ -400,6 +400,8 @@ class ShelfSupply:
         size: Number of listings.
         price, ship_hours: int64 arrays of shape (capacity,), the first ``size`` in use.
         listed: bool array of the same shape.
+        withdrawn: Products that their suppliers do not offer.
+        slow: Products that ship in more hours than were promised to customers.
     """
 
     __slots__ = (
@@ -407,16 +409,28 @@ class ShelfSupply:
         "_done",
         "_first",
         "_last",
+        "_promise",
         "_steps",
         "hour",
         "listed",
         "price",
         "ship_hours",
         "size",
+        "slow",
         "timelines",
+        "withdrawn",
     )
 
-    def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int) -> None:
+    def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int, promise: int) -> None:
+        """State at an hour.
+
+        Args:
+            timelines: The timelines.
+            products: Products on the shelf in slot order, int64 array.
+            hour: The hour.
+            capacity: Most listings that the shelf may have.
+            promise: Ship hours promised to customers.
+        """
         self.timelines = timelines
         self.hour = hour
         self.size = len(products)
@@ -426,6 +440,9 @@ class ShelfSupply:
         if self.size:
             for column, values in zip(self._columns(), timelines.at(products, hour), strict=True):
                 column[: self.size] = values
+        self._promise = promise
+        self.withdrawn: set[int] = set(products[~self.listed[: self.size]].tolist())
+        self.slow: set[int] = set(products[self.ship_hours[: self.size] > promise].tolist())
         self._ahead = _LOOK_AHEAD
         self._look_up(products.tolist(), hour)
 
@@ -437,7 +454,8 @@ class ShelfSupply:
         other = ShelfSupply.__new__(ShelfSupply)
         other.timelines, other.size, other.hour = self.timelines, self.size, self.hour
         other.price, other.listed = self.price.copy(), self.listed.copy()
-        other.ship_hours = self.ship_hours.copy()
+        other.ship_hours, other._promise = self.ship_hours.copy(), self._promise
+        other.withdrawn, other.slow = self.withdrawn.copy(), self.slow.copy()
         other._steps, other._done = self._steps.copy(), self._done
         other._first, other._last, other._ahead = self._first, self._last, self._ahead
         return other
@@ -458,16 +476,27 @@ class ShelfSupply:
     def put(self, product: int, hour: int) -> None:
         """Follows a listing added in the next slot."""
         slot = self.size
-        for column, value in zip(self._columns(), self.timelines.line(product).state(hour), strict=True):
+        state = self.timelines.line(product).state(hour)
+        for process, (column, value) in enumerate(zip(self._columns(), state, strict=True)):
             column[slot] = value
+            self._sort_in(product, process, value)
         self.size += 1
         for step in self.timelines.steps((product,), self._first, self._last):
             insort(self._steps, step)
         self._moved()
 
+    def _sort_in(self, product: int, process: int, value: int | bool) -> None:
+        """Follows what a process comes to in the sets of products."""
+        if process == LISTING:
+            (self.withdrawn.discard if value else self.withdrawn.add)(product)
+        elif process == SHIPPING:
+            (self.slow.add if value > self._promise else self.slow.discard)(product)
+
     def remove(self, product: int, slot: int) -> None:
         """Follows a listing removed from a slot that the last one fills."""
         self.size -= 1
+        self.withdrawn.discard(product)
+        self.slow.discard(product)
         for column in self._columns():
             column[slot] = column[self.size]
         self._steps = [step for step in self._steps if step[1] != product]
@@ -490,6 +519,8 @@ class ShelfSupply:
         while done < len(steps) and steps[done][0] <= hour:
             _, product, process, _, _, now = steps[done]
             columns[process][slots[product]] = now
+            if process != PRICE:
+                self._sort_in(product, process, now)
             done += 1
         self._done, self.hour = done, hour
 

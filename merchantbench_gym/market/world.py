@@ -131,15 +131,17 @@ class World(WorldReads):
             raise MarketError("the run is finished; every merchant is done")
         if until_hour is not None and until_hour < self.t:
             raise MarketError(f"cannot advance to hour {until_hour}: the world stands at hour {self.t}")
-        while not self.finished and (until_hour is None or self.t < until_hour):
+        running = True
+        while running and (until_hour is None or self.t < until_hour):
             last = self.t + _CHUNK if until_hour is None else min(until_hour, self.t + _CHUNK)
-            self._run(last)
-        if self.finished:
+            running = self._run(last)
+        if not running:
             self.t = max(self.t, *(m.final_t or 0 for m in self._merchants))
             self.timelines.ensure(self.t)
         return self.t
 
-    def _run(self, last: int) -> None:
+    def _run(self, last: int) -> bool:
+        """Runs hours up to a last one; returns whether there is still a merchant that is not done."""
         if last > self.timelines.cover:
             self.timelines.ensure(max(last, min(2 * last, self.horizon)))
         hits = [self._hits(m, last) for m in self._merchants]
@@ -162,7 +164,8 @@ class World(WorldReads):
             if ended:
                 running = [m for m in running if m.final_t is None]
                 if not running:
-                    return
+                    return False
+        return True
 
     def _end_of_hour(self, m: Merchant, t: int) -> bool:
         """Phase 4; returns whether this was the merchant's final hour."""
@@ -403,18 +406,22 @@ class World(WorldReads):
                 )
         state.load(self, value)
 
-    def clone(self, warm: bool = True) -> World:
-        """An independent world in the same state; catalog, timelines and finished history are shared.
+    def mark(self) -> state.Mark:
+        """Mark of the present state, for `go_back`; cheaper than a clone."""
+        return state.mark(self)
 
-        Args:
-            warm: Whether to take along what reads have found out about the shelves; it can be found anew.
-        """
+    def go_back(self, mark: state.Mark) -> None:
+        """Returns to the state of a mark of this world, which is used up by that."""
+        state.go_back(self, mark)
+
+    def clone(self) -> World:
+        """An independent world in the same state; catalog, timelines and finished history are shared."""
         other = World.__new__(World)
         other.__dict__.update(self.__dict__)
         other._stock, other._full = self._stock.copy(), self._full.copy()
         other._emptied = self._emptied.copy()
         other._view = other._past = None
-        other._supply = [s.copy() if warm and s is not None else None for s in self._supply]
+        other._supply = [None if s is None else s.copy() for s in self._supply]
         other._shelf_views = self._shelf_views.copy()
         other._merchants = [m.clone() for m in self._merchants]
         if self.journal is not None:

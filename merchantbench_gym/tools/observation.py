@@ -58,13 +58,12 @@ def risk_sets(view: MerchantView) -> dict[str, frozenset[int]]:
     """
     if not view.shelf_size():
         return _NO_RISK.copy()
-    shelf = view.shelf_columns()
-    product = shelf.product
+    shelf = view.shelf_risks()
     return {
-        "supplier_delisted": frozenset(product[~shelf.listed].tolist()),
+        "supplier_delisted": shelf.withdrawn,
         "out_of_stock": frozenset(view.out_of_stock()),
-        "timeout_risk": frozenset(product[shelf.ship_hours > view.promised_ship_hours].tolist()),
-        "price_loss_risk": frozenset(product[shelf.price > shelf.sale_price].tolist()),
+        "timeout_risk": shelf.slow,
+        "price_loss_risk": shelf.dear,
     }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from merchantbench_gym.market.merchant import ProductTotals
     from merchantbench_gym.market.order_table import OrderTable
     from merchantbench_gym.market.orders import OrderView
-    from merchantbench_gym.market.reads import ShelfColumns
+    from merchantbench_gym.market.reads import ShelfColumns, ShelfRisks
     from merchantbench_gym.market.reputation import Rating
     from merchantbench_gym.market.shelf import ShelfView
     from merchantbench_gym.market.supply import SupplierEvent
@@ -367,6 +367,10 @@ class MerchantView(MarketView):
     def shelf_columns(self) -> ShelfColumns:
         """Prices and supply of the shelf in no particular order; for reading only, until anything changes."""
         return self._world.shelf_columns(self._merchant)
+
+    def shelf_risks(self) -> ShelfRisks:
+        """Products of the shelf that are withdrawn, slower than promised or dearer than their sale price."""
+        return self._world.shelf_risks(self._merchant)
 
     def out_of_stock(self) -> list[int]:
         """Products of the shelf whose stock is 0 now."""

@@ -174,6 +174,10 @@ def views_of(market: World, m: int) -> list[Any]:
     assert market.out_of_stock(m) == [
         p for p, n in zip(products, shelf.stock.tolist(), strict=True) if n == 0
     ]
+    risks = market.shelf_risks(m)
+    assert risks.withdrawn == set(shelf.product[~shelf.listed].tolist())
+    assert risks.slow == set(shelf.product[shelf.ship_hours > market.rules.promise].tolist())
+    assert risks.dear == set(shelf.product[shelf.price > shelf.sale_price].tolist())
     for a in (-1, market.t // 2, market.t - 1):
         assert market.shelf_events(m, a) == market.supplier_events(products, a, market.t)
     assert market.listing_ratings(m, range(24)) == [market.listing_rating(m, p) for p in range(24)]
@@ -285,6 +289,30 @@ def test_inv19_clone_equality(scenario: Scenario, seed: int, script: int, hour: 
     for m in range(2):
         assert outcome(source, m) == outcome(untouched, m)
         assert source.transitions(m, -1, 10**6) == untouched.transitions(m, -1, 10**6)
+
+
+@given(scenarios(days=3), SEED, SEED, st.integers(0, 60), st.integers(1, 60))
+@RUNS
+def test_going_back_to_a_mark(scenario: Scenario, seed: int, script: int, hour: int, gone: int) -> None:
+    """What happened since leaves no trace, neither in the world nor in a clone made before."""
+    hour = min(hour, scenario.horizon_hours - 2)
+    market, untouched = (play(World(scenario, seed, 2, journal=True), script, until=hour) for _ in range(2))
+    if market.finished:
+        return
+    state, twin, mark = market.snapshot(), market.clone(), market.mark()
+    market.advance(hour + gone)
+    if not market.finished:
+        play(market, script + 3, until=hour + gone + 10)
+    read_everything(market)
+    market.go_back(mark)
+    assert market.snapshot() == state == twin.snapshot()
+    for each in (market, twin, untouched):
+        play(each, script + 2)
+    assert market.snapshot() == twin.snapshot() == untouched.snapshot()
+    assert market.journal == twin.journal == untouched.journal
+    for m in range(2):
+        assert outcome(market, m) == outcome(untouched, m)
+        assert market.transitions(m, -1, 10**6) == untouched.transitions(m, -1, 10**6)
 
 
 def test_inv19_clones_with_other_competitors() -> None:

@@ -273,7 +273,7 @@ def test_I8_new_internals(desk: Desk) -> None:
     before = everything(desk)
     other = altered(desk)
     other.world.__class__ = Extended
-    for name in ("order", "accounts", "rating", "shelf", "products", "shelf_columns", "catalog_view"):
+    for name in ("order", "accounts", "rating", "shelf", "products", "shelf_risks", "catalog_view"):
         plain = getattr(other.world, name)
         setattr(other.world, name, lambda *a, plain=plain, **k: extended(plain(*a, **k)))
     for thing in (other.world, other.world.catalog, other.world.timelines, other.world._merchants[0]):

@@ -89,6 +89,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "sale_price",
         "shelf",
         "shelf_columns",
+        "shelf_risks",
         "shelf_size",
         "status_counts",
         "stock",
