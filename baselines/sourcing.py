@@ -258,8 +258,8 @@ class ReportSourcing:
         """Products and prices found, the best first; None if nothing was searched."""
         if not self._searched:
             return None
-        hits = sorted(filter(None, results.rows("query-", self._reader)))
-        browsed = sorted(filter(None, results.rows("browse-", self._reader)))
+        hits = sorted(row for row in results.rows("query-", self._reader) if row)
+        browsed = sorted(row for row in results.rows("browse-", self._reader) if row)
         # Sorting is stable: within a level, what a query found goes before what was only browsed.
         best_first: Found = [*sorted(hits + browsed, key=itemgetter(0))]
         return best_first
