@@ -203,8 +203,9 @@ class Session:
         state = "open" if seat.phase == "deciding" else "waiting"
         if seat.phase == "closed":
             state = "closed" if self.world.end_reason(merchant) == "shop_closed" else "finished"
-        limit, left = self.turns_limit, self.turns_left(merchant)
-        return WindowInfo(seat.window, book.last_t + 1, book.open_t, seat.used + 1, limit, left, state)
+        used, limit = seat.used, self.turns_limit
+        left = limit - used if state == "open" else 0
+        return WindowInfo(seat.window, book.last_t + 1, book.open_t, used + 1, limit, left, state)
 
     def observe(self, merchant: int) -> dict[str, Any]:
         """Return the observation packet as of now, fresh and without any effect."""

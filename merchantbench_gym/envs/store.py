@@ -77,7 +77,9 @@ def _figures(packet: Mapping[str, Any]) -> tuple[float, ...]:
         changes["settled_normal"],
         still_open,
     )
-    logs = [log1p(x) / 8 if x > 0 else 0.0 for x in amounts]
+    if min(amounts) < 0:
+        amounts = tuple([max(x, 0) for x in amounts])
+    logs = [log / 8 for log in map(log1p, amounts)]
     logs[5] = copysign(logs[5], gain)
     return (
         day / time["horizon_days"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from merchantbench_gym.market.rules import FINE_KINDS, Rules
@@ -52,7 +53,13 @@ class Accounts(NamedTuple):
 
     def terms(self, initial: int) -> Terms:
         """Signed parts of the change of net assets since a start with ``initial`` cents."""
-        return Terms(-self.sales - self.cogs, -self.refunds, -self.fines, -self.fees, -self.capital - initial)
+        return terms_of(self, initial)
+
+
+def terms_of(accounts: Sequence[int], initial: int) -> Terms:
+    """`Accounts.terms` of the ten balances in the order of `ACCOUNTS`."""
+    a = accounts
+    return Terms(-a[SALES] - a[COGS], -a[REFUNDS], -a[FINES], -a[FEES], -a[CAPITAL] - initial)
 
 
 class Posting(NamedTuple):

@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merchantbench_gym.market.catalog import Catalog
-from merchantbench_gym.market.ledger import Accounts, Terms
-from merchantbench_gym.market.merchant import COUNTERS, Merchant, ProductTotals, expand, net_assets
+from merchantbench_gym.market.ledger import Accounts, Terms, terms_of
+from merchantbench_gym.market.merchant import (
+    COUNTERS,
+    Merchant,
+    ProductTotals,
+    expand,
+    net_assets,
+    status_counts,
+)
 from merchantbench_gym.market.order_table import OrderTable
 from merchantbench_gym.market.orders import STATUSES, OrderView
 from merchantbench_gym.market.reputation import Rating
@@ -92,8 +99,12 @@ class WorldReads:
     _shelf_views: builtins.list[tuple[int, ShelfView] | None]
 
     def _merchant(self, m: int) -> Merchant:
-        if type(m) is int and 0 <= m < self.merchants:
-            return self._merchants[m]
+        # What every reading begins with: kept short.
+        if m.__class__ is int and m >= 0:
+            try:
+                return self._merchants[m]
+            except IndexError:
+                pass
         if isinstance(m, bool) or not isinstance(m, np.integer) or not 0 <= m < self.merchants:
             raise MarketError(f"unknown merchant {m!r} (this world has merchants 0 to {self.merchants - 1})")
         return self._merchants[m]
@@ -139,7 +150,8 @@ class WorldReads:
 
     def terms(self, m: int) -> Terms:
         """Signed parts of a merchant's change of net assets since the start, in cents."""
-        return self.accounts(m).terms(self.rules.initial_cash + self.rules.initial_deposit)
+        start = self.rules.initial_cash + self.rules.initial_deposit
+        return terms_of(self._merchant(m).ledger.accounts, start)
 
     def status_counts(self, m: int) -> tuple[int, ...]:
         """Number of a merchant's orders by current status, in the order of `STATUSES`."""
@@ -147,11 +159,13 @@ class WorldReads:
 
     def counters(self, m: int) -> dict[str, int]:
         """Cumulative counters of a merchant by name (`COUNTERS`), hidden ones included."""
-        return dict(zip(COUNTERS, self.counter_values(m), strict=True))
+        return dict(zip(COUNTERS, self._merchant(m).counters, strict=True))
 
-    def counter_values(self, m: int) -> tuple[int, ...]:
-        """The values of `counters`, in the order of `COUNTERS`."""
-        return tuple(self._merchant(m).counters)
+    def standing(self, m: int) -> tuple[Accounts, builtins.list[int], tuple[int, ...], Rating]:
+        """`accounts`, `counters` (values only), `status_counts` and `rating` of a merchant in one reading."""
+        merchant = self._merchant(m)
+        counters, rating = merchant.counters, merchant.reputation.published
+        return Accounts(*merchant.ledger.accounts), counters.copy(), status_counts(counters), rating
 
     def fines_collected(self, m: int) -> int:
         """Fines collected from a merchant in cents."""
@@ -233,7 +247,9 @@ class WorldReads:
     def transitions(self, m: int, a: int, b: int) -> builtins.list[tuple[int, int, str]]:
         """Status changes (hour, order number, status) of a merchant in hours a < t <= b, in order."""
         # The log goes by hour, and the statuses of an order rise, so plain sorting is by hour and number.
-        rows = self._merchant(m).log(self.now(m)).between((a + 1,), (b + 1,))
+        merchant = self._merchant(m)
+        now = self.t if merchant.final_t is None else merchant.final_t
+        rows = merchant.log(now).between((a + 1,), (b + 1,))
         rows.sort()
         return [(t, number, STATUSES[status]) for t, number, status in rows]
 
@@ -326,7 +342,8 @@ class WorldReads:
     def shelf_events(self, m: int, a: int) -> builtins.list[SupplierEvent]:
         """Supplier events of the products on a merchant's shelf in hours a < t <= now."""
         merchant = self._merchant(m)
-        return self._supply_of(merchant, self.now(m)).events(merchant.shelf.slots, a)
+        now = self.t if merchant.final_t is None else merchant.final_t
+        return self._supply_of(merchant, now).events(merchant.shelf.slots, a)
 
     def _prices(self, m: Merchant, t: int) -> Ints:
         """Supplier prices of a merchant's listings at hour t in slot order, a view."""
@@ -334,7 +351,8 @@ class WorldReads:
 
     def _supply_of(self, m: Merchant, t: int) -> ShelfSupply:
         """Supplier state of a merchant's listings at hour t."""
-        self.timelines.ensure(t)
+        if t > self.timelines.cover:
+            self.timelines.ensure(t)
         supply = self._supply[m.index]
         if supply is None or supply.size != len(m.shelf):
             # Closing empties a shelf at once, which the cache sees by the size.

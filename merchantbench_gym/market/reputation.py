@@ -103,12 +103,12 @@ class Reputation:
         Args:
             day: Day index n, 0 for the first day.
         """
-        rules = self.rules
-        e, w = self._sums(self.today)
+        rules, fresh = self.rules, sum(self.today)
+        e, w = self._sums(self.today) if fresh else (0.0, 0.0)
         self.e = rules.decay * self.e + e
         self.w = rules.decay * self.w + w
         rating = (rules.prior_weight * rules.prior + self.e) / (rules.prior_weight + self.w)
-        rated = self.published.rated_orders + sum(self.today)
+        rated = self.published.rated_orders + fresh
         self.published = self._rate(min(max(rating, 1.0), 5.0), rated, day + 1)
         self.day = day
         self.today = [0] * len(EVIDENCE_KINDS)

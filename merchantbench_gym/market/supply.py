@@ -515,13 +515,11 @@ class ShelfSupply:
         """
         if hour > self._last:
             self._look_up(slots, hour)
-        steps, done, columns = self._steps, self._done, self._columns()
-        while done < len(steps) and steps[done][0] <= hour:
-            _, product, process, _, _, now = steps[done]
+        done, columns = self._place(hour), self._columns()
+        for _, product, process, _, _, now in self._steps[self._done : done]:
             columns[process][slots[product]] = now
-            if process != PRICE:
+            if process:  # anything but a price
                 self._sort_in(product, process, now)
-            done += 1
         self._done, self.hour = done, hour
 
     def events(self, slots: dict[int, int], after: int) -> list[SupplierEvent]:

@@ -147,24 +147,28 @@ class World(WorldReads):
         hits = [self._hits(m, last) for m in self._merchants]
         running = [m for m in self._merchants if m.final_t is None]
         last_trading = self.horizon - 1
-        alone = self._merchants[0] if self.merchants == 1 else None
+        alone, own = (self._merchants[0], hits[0]) if self.merchants == 1 else (None, {})
+        # Most hours of one merchant are quiet: as long as it trades, nothing happens in them.
+        due = None if alone is None or last >= last_trading else alone.due
         for t in range(self.t + 1, last + 1):
+            if due is not None and t not in due and t not in own and t % 24 != 23:
+                continue
             self.t = t
             if alone is None:
                 self._serve_all(t, hits)
-            elif t in hits[0]:
-                self._serve(alone, t, hits[0][t])
-            end_of_day = t % 24 == 23
+            elif t in own:
+                self._serve(alone, t, own[t])
             ended = False
             for m in running:
                 if t in m.due:
                     m.transit(m.due.pop(t), t)
-                if end_of_day or (not m.open_count and (t >= last_trading or not m.alive)):
+                if t % 24 == 23 or (not m.open_count and (t >= last_trading or not m.alive)):
                     ended |= self._end_of_hour(m, t)
             if ended:
                 running = [m for m in running if m.final_t is None]
                 if not running:
                     return False
+        self.t = last
         return True
 
     def _end_of_hour(self, m: Merchant, t: int) -> bool:

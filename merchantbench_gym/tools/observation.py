@@ -18,6 +18,8 @@ from merchantbench_gym.tools.words import WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from merchantbench_gym.market.ledger import Accounts
+    from merchantbench_gym.market.reputation import Rating
     from merchantbench_gym.market.supply import SupplierEvent
     from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import WindowBook, WindowInfo
@@ -41,7 +43,8 @@ RISKS = ("supplier_delisted", "out_of_stock", "timeout_risk", "price_loss_risk")
 FIRST_STATUSES = frozenset({"ordered", "stockout", "insufficient_balance"})
 """Statuses in which an order is created; none of them is ever entered later."""
 
-_PICK = {names: itemgetter(*names) for names in (STATUSES, EVENT_TYPES, RISKS)}
+_NAMES = {"statuses": STATUSES, "events": EVENT_TYPES, "risks": RISKS}
+_PICK = {kind: itemgetter(*names) for kind, names in _NAMES.items()}
 _NO_RISK: dict[str, frozenset[int]] = dict.fromkeys(RISKS, frozenset())
 _NO_CHANGES = dict.fromkeys(("total", "new_orders", *STATUSES), 0)
 _NO_EVENTS = dict.fromkeys(EVENT_TYPES, 0)
@@ -91,9 +94,10 @@ class Fixed(NamedTuple):
 def fixed_blocks(view: MerchantView, scenario: Scenario, window: WindowInfo, book: WindowBook) -> Fixed:
     """What a window fixes; arguments as for `packet`."""
     changes = _changes(view.transitions(window.from_t - 1, window.to_t))
-    totals = view.status_counts()
+    standing = view.standing()
+    totals = standing.statuses
     opened, closed = book.risks_at_open, book.risks_at_close
-    cash, pnl = _money(view, book)
+    cash, pnl = _money(standing.accounts, standing.figures, book)
     return Fixed(
         _time(scenario, window),
         {"from": stamp(window.from_t), "to": stamp(window.to_t)},
@@ -103,7 +107,7 @@ def fixed_blocks(view: MerchantView, scenario: Scenario, window: WindowInfo, boo
         {name: len(opened[name] - closed[name]) for name in RISKS},
         cash,
         pnl,
-        _shop(view) if scenario.rating.enabled else None,
+        _shop(standing.rating) if scenario.rating.enabled else None,
     )
 
 
@@ -150,7 +154,7 @@ def packet(
         "supply": {
             "listings": {"active": active, "max": most, "free_slots": most - active},
             "events": blocks.events.copy(),
-            "current_risks": {name: len(products) for name, products in current.items()},
+            "current_risks": dict(zip(current, map(len, current.values()), strict=True)),
             "new_risks": blocks.new_risks.copy(),
         },
         "cash": blocks.cash.copy(),
@@ -198,8 +202,9 @@ def _events(view: MerchantView, window: WindowInfo, book: WindowBook, stockouts:
     return events
 
 
-def _money(view: MerchantView, book: WindowBook) -> tuple[dict[str, float], dict[str, float]]:
-    accounts, figures = view.accounts(), view.figures()
+def _money(
+    accounts: Accounts, figures: Mapping[str, int], book: WindowBook
+) -> tuple[dict[str, float], dict[str, float]]:
     net, fines = accounts.net_assets, accounts.fines / 100
     cash = {
         "balance": accounts.balance / 100,
@@ -222,8 +227,7 @@ def _money(view: MerchantView, book: WindowBook) -> tuple[dict[str, float], dict
     return cash, pnl
 
 
-def _shop(view: MerchantView) -> dict[str, Any]:
-    rating = view.rating()
+def _shop(rating: Rating) -> dict[str, Any]:
     return {
         "score": hundredths(rating.rating),
         "stars": rating.stars,
@@ -245,18 +249,23 @@ class Lines(NamedTuple):
 def fixed_lines(packet: Mapping[str, Any], language: str = "en", *, fees: bool = False) -> Lines:
     """Text of what a window fixes; arguments as for `render`."""
     words = WORDS[language]
-    orders, supply, cash, pnl, shop = (packet[name] for name in ("orders", "supply", "cash", "pnl", "shop"))
-    since, changes, totals = packet["time"]["since"], orders["changes"], orders["totals"]
+    orders, supply, cash, pnl = packet["orders"], packet["supply"], packet["cash"], packet["pnl"]
+    since, changes, totals, shop = (
+        packet["time"]["since"],
+        orders["changes"],
+        orders["totals"],
+        packet["shop"],
+    )
     fee_items = ""
     if fees:
         fee_items = words.fees % (pnl["platform_fees"], pnl["fulfilment_fees"], pnl["refund_loss"])
     numbers = (since["from"], since["to"], changes["total"], changes["new_orders"])
     return Lines(
-        words.changes % (*numbers, _some(changes, STATUSES, language))
+        words.changes % (*numbers, _some(changes, "statuses", language))
         + "\n"
-        + words.totals % (totals["total"], _some(totals, STATUSES, language)),
-        words.events % _some(supply["events"], EVENT_TYPES, language),
-        _some(supply["new_risks"], RISKS, language),
+        + words.totals % (totals["total"], _some(totals, "statuses", language)),
+        words.events % _some(supply["events"], "events", language),
+        _some(supply["new_risks"], "risks", language),
         words.cash % tuple(cash.values())
         + "\n"
         + words.result % (pnl["gmv"], pnl["cogs"], fee_items, pnl["net_profit"])
@@ -289,7 +298,7 @@ def render(
     lines = fixed_lines(packet, language, fees=fees) if fixed is None else fixed
     listings = packet["supply"]["listings"]
     shelf = words.shelf % (listings["active"], listings["max"], listings["free_slots"])
-    risks = words.risks % (_some(packet["supply"]["current_risks"], RISKS, language), lines.new_risks)
+    risks = words.risks % (_some(packet["supply"]["current_risks"], "risks", language), lines.new_risks)
     blocks = [
         _head(packet, words, closed),
         lines.orders,
@@ -301,15 +310,15 @@ def render(
     return "\n\n".join(blocks)
 
 
-def _some(counts: Mapping[str, int], names: tuple[str, ...], language: str) -> str:
+def _some(counts: Mapping[str, int], kind: str, language: str) -> str:
     """Those of some counts that are not zero, by name."""
-    return _some_of(_PICK[names](counts), names, language)
+    return _some_of(_PICK[kind](counts), kind, language)
 
 
 @lru_cache(maxsize=4096)
-def _some_of(counts: tuple[int, ...], names: tuple[str, ...], language: str) -> str:
+def _some_of(counts: tuple[int, ...], kind: str, language: str) -> str:
     words = WORDS[language]
-    named = [f"{name} {count}" for name, count in zip(names, counts, strict=True) if count]
+    named = [f"{name} {count}" for name, count in zip(_NAMES[kind], counts, strict=True) if count]
     return words.separator.join(named) or words.none
 
 
@@ -384,5 +393,4 @@ def _head(packet: Mapping[str, Any], words: Any, closed: str | None) -> str:
 
 def _day_before(time: str) -> int:
     """Day of the hour before a time string: the day of the last window when given the first hour after it."""
-    day, _, hour = time[1:].partition("H")
-    return int(day) - (hour == "00")
+    return int(time[1:-3]) - time.endswith("H00")

@@ -79,6 +79,15 @@ class RowPieces(NamedTuple):
     rest: str  # with the bracket that closes it
 
 
+class Standing(NamedTuple):
+    """How a shop stands: what `accounts`, `figures`, `status_counts` and `rating` of a view return."""
+
+    accounts: Accounts
+    figures: dict[str, int]
+    statuses: tuple[int, ...]
+    rating: Rating
+
+
 class Offers(NamedTuple):
     """What suppliers ask of the whole catalog now, by product; for reading only, until the clock runs."""
 
@@ -424,7 +433,12 @@ class MerchantView(MarketView):
 
     def figures(self) -> dict[str, int]:
         """Cumulative figures of the shop by name, those of `FIGURES`; amounts in cents."""
-        return dict(zip(FIGURES, _pick_figures(self._world.counter_values(self._merchant)), strict=True))
+        return self.standing().figures
+
+    def standing(self) -> Standing:
+        """Accounts, figures, orders by status and rating in one reading."""
+        accounts, counters, statuses, rating = self._world.standing(self._merchant)
+        return Standing(accounts, dict(zip(FIGURES, _pick_figures(counters), strict=True)), statuses, rating)
 
     def status_counts(self) -> tuple[int, ...]:
         """Number of orders by current status, in the canonical order."""

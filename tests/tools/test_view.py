@@ -91,6 +91,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "shelf_columns",
         "shelf_risks",
         "shelf_size",
+        "standing",
         "status_counts",
         "stock",
         "supplier_events",
