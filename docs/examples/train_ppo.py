@@ -1,7 +1,7 @@
 """Trains MaskablePPO on the month, plots its learning curve and compares it on seeds it has never seen.
 
 pip install -e ".[rl]"
-python docs/examples/train_ppo.py --steps 400000 --out ppo
+python docs/examples/train_ppo.py --out ppo
 
 It writes learning_curve.png, comparison.json and one model per training seed into the folder.
 """
@@ -151,7 +151,7 @@ def plot(curves: Mapping[int, list[tuple[int, float]]], rows: list[dict[str, Any
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Train, compare, plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=400_000, help="windows to play per model")
+    parser.add_argument("--steps", type=int, default=200_000, help="windows to play per model")
     parser.add_argument("--seeds", type=int, default=3, help="number of models to train")
     parser.add_argument("--workers", type=int, default=2, help="models to train at the same time")
     parser.add_argument("--out", type=Path, default=Path("ppo"), help="folder for models, plot and table")
