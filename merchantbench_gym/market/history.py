@@ -33,6 +33,10 @@ class History(Generic[T]):
         other._items, other._length = self._items, self._length
         return other
 
+    def go_back(self, length: int) -> None:
+        """Returns to an earlier length."""
+        self._length = length
+
     def __len__(self) -> int:
         return self._length
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from merchantbench_gym.market.rules import FINE_KINDS, Rules
 
@@ -104,10 +104,16 @@ class Ledger:
         """Independent ledger of the same content, with the same journal."""
         other = Ledger.__new__(Ledger)
         other.rules, other.merchant, other.journal = self.rules, self.merchant, self.journal
-        other.accounts = self.accounts.copy()
-        other.charged, other.collected = self.charged.copy(), self.collected.copy()
-        other.short = self.short.copy()
+        other.go_back(self.mark())
         return other
+
+    def mark(self) -> tuple[Any, ...]:
+        """Mark of the amounts, for going back once."""
+        return self.accounts.copy(), self.charged.copy(), self.collected.copy(), self.short.copy()
+
+    def go_back(self, mark: tuple[Any, ...]) -> None:
+        """Returns to the amounts of a mark."""
+        self.accounts, self.charged, self.collected, self.short = mark
 
     @property
     def net_assets(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from merchantbench_gym.market import orders
 from merchantbench_gym.market.orders import Order
@@ -64,14 +64,21 @@ class Reputation:
     def copy(self) -> Reputation:
         """Independent reputation of the same content."""
         other = Reputation.__new__(Reputation)
-        other.rules, other.e, other.w, other.day = self.rules, self.e, self.w, self.day
-        other.today = self.today.copy()
-        other.today_by_product = {p: counts.copy() for p, counts in self.today_by_product.items()}
-        other.listings = self.listings.copy()
-        other.published = self.published
-        # Shared, because publishing starts a new one.
-        other._shown = self._shown
+        other.rules = self.rules
+        other.go_back(self.mark())
         return other
+
+    def mark(self) -> tuple[Any, ...]:
+        """Mark of the evidence and of what is published, for going back once."""
+        products = {p: counts.copy() for p, counts in self.today_by_product.items()}
+        sums = self.e, self.w, self.day
+        # Ratings that were shown are shared, because publishing starts a new dict of them.
+        return sums, self.today.copy(), products, self.listings.copy(), self.published, self._shown
+
+    def go_back(self, mark: tuple[Any, ...]) -> None:
+        """Returns to a mark."""
+        sums, self.today, self.today_by_product, self.listings, self.published, self._shown = mark
+        self.e, self.w, self.day = sums
 
     def _rate(self, rating: float, rated: int, day: int) -> Rating:
         # Before the first publication the prior's stars hold, but the multiplier is 1 whatever they are.

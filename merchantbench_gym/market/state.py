@@ -123,17 +123,17 @@ def load(world: World, value: dict[str, Any]) -> None:
 
 
 class Mark(NamedTuple):
-    """State of a world to go back to: hour, stocks, merchants and number of postings kept."""
+    """State of a world to go back to: hour, stocks, marks of merchants and number of postings kept."""
 
     t: int
     stock: dict[int, tuple[int, int]]
-    merchants: list[Merchant]
+    merchants: list[tuple[Any, ...]]
     postings: int
 
 
 def mark(world: World) -> Mark:
     """Mark the state of a world; costs less than a clone, and holds for going back once."""
-    merchants = [m.clone() for m in world._merchants]
+    merchants = [_mark_merchant(m) for m in world._merchants]
     return Mark(world.t, world._stock.copy(), merchants, len(world.journal or ()))
 
 
@@ -141,7 +141,27 @@ def go_back(world: World, to: Mark) -> None:
     """Puts a world back into a state that it has left by the clock or by actions."""
     if world.journal is not None:
         del world.journal[to.postings :]
-    _put(world, to.t, to.stock, to.merchants)
+    for merchant, saved in zip(world._merchants, to.merchants, strict=True):
+        _take_back(merchant, saved)
+    _put(world, to.t, to.stock, world._merchants)
+
+
+def _mark_merchant(m: Merchant) -> tuple[Any, ...]:
+    m.shelf.shared = True
+    lengths = len(m.orders), len(m.records), 0 if m._log is None else len(m._log)
+    return m.__dict__.copy(), lengths, m.ledger.mark(), m.reputation.mark(), m.due.copy(), m.counters.copy()
+
+
+def _take_back(m: Merchant, mark: tuple[Any, ...]) -> None:
+    attributes, lengths, ledger, reputation, due, counters = mark
+    m.__dict__.update(attributes)
+    for history, length in zip((m.orders, m.records, m._log), lengths, strict=True):
+        if history is not None:
+            history.go_back(length)
+    m.ledger.go_back(ledger)
+    m.reputation.go_back(reputation)
+    m.due, m.counters = due, counters
+    m._totals, m._totals_at, m._columns = {}, 0, None
 
 
 def _put(world: World, t: int, stock: dict[int, tuple[int, int]], merchants: list[Merchant]) -> None:
