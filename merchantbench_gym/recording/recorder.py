@@ -127,6 +127,7 @@ class Recorder:
         self._deciding = 0
         self._last: dict[int, tuple[int, int]] = {}
         self._unpaid: dict[int, tuple[int, int]] = {}  # seq and net assets of a turn that ended its window
+        self._rewards: list[tuple[int, int]] = []  # reward and seq of turns, not written yet
         self._counts: dict[int, dict[str, int]] = {}
 
     # --- what the driver tells ---
@@ -276,6 +277,7 @@ class Recorder:
         metrics = dumps(self._figures(merchant, counts)) if record["window_closed_by"] else None
         turn = self._turn_row(record, own, action, metrics)
         with self._transaction():
+            self._write_rewards()
             if self._last.get(merchant) == place[1:]:
                 # The world has undone the turn after it was written.
                 self._erase(place)
@@ -289,6 +291,7 @@ class Recorder:
                 )
             if merchant not in self._last or "WRITE" in counts:
                 self._write_notes(merchant)
+        self._rewards.clear()
         if events:
             self.journal.drop_events(events)
         self._seq = seq
@@ -354,18 +357,24 @@ class Recorder:
     # --- the rest ---
 
     def _settle(self, session: Any) -> None:
-        """Write rewards once the clock has run, and the end of the run."""
+        """Note rewards once the clock has run, and write the end of the run."""
         for merchant, (seq, before) in list(self._unpaid.items()):
             window = self._last[merchant][0]
             if session.window != window or session.phase(merchant) == "closed":
                 reward = session.world.net_assets(merchant) - before
-                self._db.execute("UPDATE turn SET reward = ? WHERE seq = ?", (reward, seq))
+                self._rewards.append((reward, seq))
                 del self._unpaid[merchant]
         if session.finished and not self._unpaid:
             self._end("finished", session.end_reason(0))
 
+    def _write_rewards(self) -> None:
+        # They follow from the turns, so they can wait for the next one: a transaction costs more than they.
+        if self._rewards:
+            self._db.executemany("UPDATE turn SET reward = ? WHERE seq = ?", self._rewards)
+
     def _end(self, status: str, reason: str, unless: tuple[str, str] = ("finished", "")) -> None:
         with self._transaction():
+            self._write_rewards()
             for merchant, kind, body in self.journal.take_events(None):
                 window, turn = self._last.get(merchant, (0, 0))
                 event = {"merchant": merchant, "window": window, "turn": turn, "kind": kind, "body": body}
@@ -374,6 +383,7 @@ class Recorder:
                 "UPDATE run SET status = ?, reason = ?, ended = ? WHERE status NOT IN (?, ?)",
                 (status, reason, _now(), *unless),
             )
+        self._rewards.clear()
         self.journal.drop_events(self.journal.take_events(None))
 
     def _next_file(self) -> None:
