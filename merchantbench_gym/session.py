@@ -9,20 +9,20 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from merchantbench_gym.market.world import MarketError, World
+from merchantbench_gym.market.world import World
 from merchantbench_gym.tools import default_registry, dispatch
 from merchantbench_gym.tools.calls import Batch, argument_texts, body_hash, plain_json, turn_fault
 from merchantbench_gym.tools.context import Context, RiskSets, WindowBook, WindowInfo
 from merchantbench_gym.tools.control import END_OF_STEP
 from merchantbench_gym.tools.observation import RISKS, Observer, risk_sets
+from merchantbench_gym.tools.providers import Listener, ToolProvider
 from merchantbench_gym.tools.registry import Registry, Tool
-from merchantbench_gym.tools.results import canonical, stamp
+from merchantbench_gym.tools.results import stamp
 from merchantbench_gym.tools.turns import (
     Receipt,
     Seat,
@@ -31,6 +31,8 @@ from merchantbench_gym.tools.turns import (
     TurnRefused,
     TurnResult,
     call_record,
+    open_snapshot,
+    pack_snapshot,
     rejected_outcomes,
     seat_data,
     seat_from,
@@ -42,34 +44,8 @@ __all__ = ["Session", "ToolProvider", "Turn", "TurnRefused", "TurnResult"]
 MAX_NOTE: Final = 64 * 1024
 MAX_RECORD_TEXT: Final = 65_536
 
-_FORMAT: Final = "merchantbench-session-1"
 _TURN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _NO_RISKS: Final[RiskSets] = dict.fromkeys(RISKS, frozenset())
-
-#: Receives the record of every turn, inside the turn's undo scope. One with a false attribute
-#: `needs_digest` gets empty strings for body hash and state digest, which cost more than a turn; one with
-#: a true attribute `reads_only` promises not to change the record and may share it with others.
-Listener = Callable[[dict[str, Any]], object]
-
-
-class ToolProvider(Protocol):
-    """An object that adds tools with state of their own to a session.
-
-    It may also have `denied(window) -> iterable of names`, the tools it takes away in a window.
-    """
-
-    @property
-    def tools(self) -> Iterable[Tool]:
-        """The tools it adds."""
-
-    def snapshot(self) -> bytes:
-        """Return its whole state; equal states give equal bytes."""
-
-    def restore(self, data: bytes, /) -> None:
-        """Return to the state of a snapshot."""
-
-    def clone(self) -> ToolProvider:
-        """Return an independent copy."""
 
 
 class Session:
@@ -538,16 +514,13 @@ class Session:
         """Return the whole state as portable bytes without executable content; equal states, equal bytes."""
         blobs = [self.world.snapshot(), *(provider.snapshot() for provider in self.providers)]
         head = {
-            "format": _FORMAT,
             "turns_limit": self.turns_limit,
             "window": self.window,
             "window_t": self.window_t,
             "finished": self.finished,
             "seats": [seat_data(seat) for seat in self._seats],
-            "blobs": [len(blob) for blob in blobs],
         }
-        body = canonical(head).encode() + b"\n" + b"".join(blobs)
-        return hashlib.sha256(body).digest() + body
+        return pack_snapshot(head, blobs)
 
     def restore(self, data: bytes) -> None:
         """Take over the state of a snapshot of a session with the same scenario, seed, limit and providers.
@@ -555,7 +528,8 @@ class Session:
         Raises:
             MarketError: The bytes are damaged or belong to another kind of session; nothing has changed.
         """
-        head, blobs = self._opened(bytes(data))
+        expected = {"turns_limit": self.turns_limit}
+        head, blobs = open_snapshot(bytes(data), expected, len(self._seats), len(self.providers))
         seats = [seat_from(item) for item in head["seats"]]
         before, backup = [provider.snapshot() for provider in self.providers], self.world.clone()
         try:
@@ -571,27 +545,6 @@ class Session:
         self.window, self.window_t, self.finished = head["window"], head["window_t"], head["finished"]
         self._parts = [None] * len(self._parts)
         self._deny()
-
-    def _opened(self, data: bytes) -> tuple[dict[str, Any], list[bytes]]:
-        """Check a snapshot and take it apart into its head and its blobs."""
-        checksum, body = data[:32], data[32:]
-        if hashlib.sha256(body).digest() != checksum:
-            raise MarketError("these bytes are no session snapshot, or damaged")
-        line, _, rest = body.partition(b"\n")
-        head: dict[str, Any] = json.loads(line)
-        expected = {"format": _FORMAT, "turns_limit": self.turns_limit}
-        for key, value in expected.items():
-            if head.get(key) != value:
-                raise MarketError(f"the snapshot's {key} is {head.get(key)!r}, the session's {value!r}")
-        if len(head["seats"]) != len(self._seats):
-            raise MarketError(f"the snapshot has {len(head['seats'])} merchants, not {len(self._seats)}")
-        if len(head["blobs"]) != 1 + len(self.providers):
-            raise MarketError("the snapshot was taken with other providers")
-        blobs, start = [], 0
-        for size in head["blobs"]:
-            blobs.append(rest[start : start + size])
-            start += size
-        return head, blobs
 
 
 class _Undo:

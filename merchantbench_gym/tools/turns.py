@@ -6,17 +6,22 @@ A `Seat` is all that a session keeps of one merchant. It can be turned into JSON
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
+from merchantbench_gym.market.world import MarketError
 from merchantbench_gym.tools import dispatch
 from merchantbench_gym.tools.calls import TURN_RULES, Batch, Call, body_hash
 from merchantbench_gym.tools.context import WindowBook
 from merchantbench_gym.tools.observation import RISKS
-from merchantbench_gym.tools.results import ToolError, dumps, failure
+from merchantbench_gym.tools.results import ToolError, canonical, dumps, failure
 
 MAX_RECORD_RAW: Final = 2_000
+
+_FORMAT: Final = "merchantbench-session-1"
 
 
 @dataclass(slots=True)
@@ -204,7 +209,47 @@ def _fresh(value: Any) -> Any:
     return [_fresh(item) for item in value] if type(value) is list else value
 
 
-# --- snapshots of a seat ---------------------------------------------------------------------------------
+# --- snapshots -------------------------------------------------------------------------------------------
+
+
+def pack_snapshot(head: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
+    """Return the bytes of a session snapshot: checksum, head, and the blobs of world and providers."""
+    whole = {"format": _FORMAT, **head, "blobs": [len(blob) for blob in blobs]}
+    body = canonical(whole).encode() + b"\n" + b"".join(blobs)
+    return hashlib.sha256(body).digest() + body
+
+
+def open_snapshot(
+    data: bytes, expected: Mapping[str, Any], merchants: int, providers: int
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Check a session snapshot and take it apart into its head and its blobs.
+
+    Args:
+        data: Its bytes.
+        expected: Entries that its head must have.
+        merchants: Number of seats it must have.
+        providers: Number of providers it must have been taken with.
+
+    Raises:
+        MarketError: The bytes are damaged or belong to another kind of session.
+    """
+    checksum, body = data[:32], data[32:]
+    if hashlib.sha256(body).digest() != checksum:
+        raise MarketError("these bytes are no session snapshot, or damaged")
+    line, _, rest = body.partition(b"\n")
+    head: dict[str, Any] = json.loads(line)
+    for key, value in {"format": _FORMAT, **expected}.items():
+        if head.get(key) != value:
+            raise MarketError(f"the snapshot's {key} is {head.get(key)!r}, the session's {value!r}")
+    if len(head["seats"]) != merchants:
+        raise MarketError(f"the snapshot has {len(head['seats'])} merchants, not {merchants}")
+    if len(head["blobs"]) != 1 + providers:
+        raise MarketError("the snapshot was taken with other providers")
+    blobs, start = [], 0
+    for size in head["blobs"]:
+        blobs.append(rest[start : start + size])
+        start += size
+    return head, blobs
 
 
 def seat_data(seat: Seat) -> dict[str, Any]:
