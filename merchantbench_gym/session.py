@@ -448,7 +448,8 @@ class Session:
         if not self.finished:
             self.window += 1
             self.window_t = target
-            self._deny()
+            if self.providers:
+                self._deny()
         seats = self._seats.copy()
         for m, closing in zip(playing, closings, strict=True):
             seats[m] = self._next_seat(m, *closing)
@@ -477,7 +478,7 @@ class Session:
         return hour
 
     def _shelf(self, merchant: int) -> tuple[int, ...]:
-        return tuple(self.world.shelf_products(merchant))
+        return self.world.shelf_tuple(merchant)
 
     def _deny(self) -> None:
         denied = set(self.world.scenario.tools.denied)

@@ -28,6 +28,9 @@ from numpy.typing import NDArray
 
 from merchantbench_gym.spaces import STORE_BOUND
 
+# As arrays, which numpy need not convert every time.
+_LOW, _HIGH = np.array(-STORE_BOUND, dtype=np.float32), np.array(STORE_BOUND, dtype=np.float32)
+
 
 def store_features(packet: Mapping[str, Any]) -> NDArray[np.float32]:
     """Summarise a packet.
@@ -45,8 +48,8 @@ def store_features(packet: Mapping[str, Any]) -> NDArray[np.float32]:
 def store_rows(packets: Sequence[Mapping[str, Any]]) -> NDArray[np.float32]:
     """Summaries of several packets, a fresh float32 array of shape (n, 28)."""
     array = np.array([_figures(packet) for packet in packets], dtype=np.float32)
-    np.maximum(array, -STORE_BOUND, out=array)
-    return np.minimum(array, STORE_BOUND, out=array)
+    np.maximum(array, _LOW, out=array)
+    return np.minimum(array, _HIGH, out=array)
 
 
 def _figures(packet: Mapping[str, Any]) -> tuple[float, ...]:

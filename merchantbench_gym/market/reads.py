@@ -282,7 +282,11 @@ class WorldReads:
 
     def shelf_products(self, m: int) -> builtins.list[int]:
         """Products on a merchant's shelf, ascending."""
-        return sorted(self._merchant(m).shelf.slots)
+        return list(self._merchant(m).shelf.ascending)
+
+    def shelf_tuple(self, m: int) -> tuple[int, ...]:
+        """`shelf_products` as a tuple, the same object until a listing comes or goes."""
+        return self._merchant(m).shelf.ascending
 
     def sale_price(self, m: int, product: int) -> int | None:
         """Sale price of a listing in cents, or None if the product is not on the shelf."""

@@ -106,6 +106,7 @@ class Shelf:
         self.arrival_key = arrival_key
         self.shared = self.lent = False
         self._block: _Block | None = None
+        self._ascending: tuple[int, ...] | None = None
         self.slots: dict[int, int] = {}
         self.off: dict[int, tuple[int, int]] = {}
         self._allocate(min(rules.max_listings, 64))
@@ -126,7 +127,7 @@ class Shelf:
         other.rules, other.catalog, other.table = self.rules, self.catalog, self.table
         other.arrival_key = self.arrival_key
         other.shared = False
-        other._block = None
+        other._block, other._ascending = None, self._ascending
         other.slots, other.off = self.slots.copy(), self.off.copy()
         other.ints, other.keys, other.factor = self.ints.copy(), self.keys.copy(), self.factor.copy()
         # The curves are by far the largest part, and a change of a price leaves them alone.
@@ -147,6 +148,13 @@ class Shelf:
     def products(self) -> Ints:
         """Products in slot order, a view of shape (k,)."""
         return self.ints[_PRODUCT, : len(self.slots)]
+
+    @property
+    def ascending(self) -> tuple[int, ...]:
+        """Products in ascending order, the same object until a listing comes or goes."""
+        if self._ascending is None:
+            self._ascending = tuple(sorted(self.slots))
+        return self._ascending
 
     @property
     def sale_prices(self) -> Ints:
@@ -175,6 +183,7 @@ class Shelf:
     def insert(self, product: int, price: int, origin: int, listed_t: int) -> None:
         """Writes a listing into the next slot."""
         self._own_curves()
+        self._ascending = None
         slot = len(self.slots)
         capacity = self.ints.shape[1]
         if slot == capacity:
@@ -204,7 +213,7 @@ class Shelf:
 
     def remove(self, product: int, t: int) -> None:
         """Takes a listed product off the shelf and remembers its exposure age."""
-        self._block = None
+        self._block = self._ascending = None
         self._own_curves()
         slot, last = self.slots.pop(product), len(self.slots)
         age = t - int(self.ints[_ORIGIN, slot])
@@ -286,9 +295,11 @@ class Shelf:
         z ^= np.right_shift(z, _S31, out=shifted)
         z >>= _S11
         u: Floats = z * 2.0**-53
-        slots, columns = (q * bound + u >= _SLACK).nonzero()
+        # In flat order: numpy looks for the places of a matrix one by one.
+        places = (q * bound + u >= _SLACK).ravel().nonzero()[0]
         found: Hits = {}
-        if len(slots):
+        if len(places):
+            slots, columns = np.divmod(places, stop - first)
             products, sales = self.ints[:2, slots].tolist()
             hits = zip(products, sales, u[slots, columns].tolist(), q[slots, columns].tolist(), strict=True)
             for column, hit in zip(columns.tolist(), hits, strict=True):

@@ -361,7 +361,7 @@ class MerchantView(MarketView):
 
     def _find_events(self, products: Sequence[int], after: int, until: int) -> list[SupplierEvent]:
         world, merchant = self._world, self._merchant
-        if until == world.now(merchant) and list(products) == world.shelf_products(merchant):
+        if until == world.now(merchant) and tuple(products) == world.shelf_tuple(merchant):
             # The market keeps an eye on what is on a shelf; other products it has to look up.
             return world.shelf_events(merchant, after)
         # A shop that closed may have been wound down ahead of the clock; suppliers go by the clock.
