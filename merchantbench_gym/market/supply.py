@@ -40,7 +40,7 @@ _CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELI
 _BLOCK = 8
 _MAX_LINES = 8192
 # Hours for which a shelf's changes are looked up: at first, at most, and back from the present.
-_LOOK_AHEAD, _LONGEST_LOOK, _LOOK_BACK = 96, 960, 48
+_LOOK_AHEAD, _LONGEST_LOOK, _LOOK_BACK = 192, 960, 48
 
 
 class SupplierEvent(NamedTuple):
@@ -408,6 +408,7 @@ class ShelfSupply:
         "_ahead",
         "_done",
         "_first",
+        "_known",
         "_last",
         "_promise",
         "_steps",
@@ -456,7 +457,7 @@ class ShelfSupply:
         other.price, other.listed = self.price.copy(), self.listed.copy()
         other.ship_hours, other._promise = self.ship_hours.copy(), self._promise
         other.withdrawn, other.slow = self.withdrawn.copy(), self.slow.copy()
-        other._steps, other._done = self._steps.copy(), self._done
+        other._steps, other._known, other._done = self._steps.copy(), self._known.copy(), self._done
         other._first, other._last, other._ahead = self._first, self._last, self._ahead
         return other
 
@@ -465,7 +466,7 @@ class ShelfSupply:
         first = max(-1, self.hour - _LOOK_BACK)
         last = max(hour, min(hour + self._ahead, self.timelines.cover))
         self._steps = self.timelines.steps(products, first, last)
-        self._first, self._last = first, last
+        self._first, self._last, self._known = first, last, set(products)
         self._ahead = min(2 * self._ahead, _LONGEST_LOOK)
         self._done = self._place(self.hour)
 
@@ -481,9 +482,12 @@ class ShelfSupply:
             column[slot] = value
             self._sort_in(product, process, value)
         self.size += 1
-        for step in self.timelines.steps((product,), self._first, self._last):
-            insort(self._steps, step)
-        self._moved()
+        self._ahead = _LOOK_AHEAD
+        if product not in self._known:
+            self._known.add(product)
+            for step in self.timelines.steps((product,), self._first, self._last):
+                insort(self._steps, step)
+            self._done = self._place(self.hour)
 
     def _sort_in(self, product: int, process: int, value: int | bool) -> None:
         """Follows what a process comes to in the sets of products."""
@@ -493,18 +497,13 @@ class ShelfSupply:
             (self.slow.add if value > self._promise else self.slow.discard)(product)
 
     def remove(self, product: int, slot: int) -> None:
-        """Follows a listing removed from a slot that the last one fills."""
+        """Follows a listing removed from a slot that the last one fills; its steps stay for its return."""
         self.size -= 1
+        self._ahead = _LOOK_AHEAD
         self.withdrawn.discard(product)
         self.slow.discard(product)
         for column in self._columns():
             column[slot] = column[self.size]
-        self._steps = [step for step in self._steps if step[1] != product]
-        self._moved()
-
-    def _moved(self) -> None:
-        self._done = self._place(self.hour)
-        self._ahead = _LOOK_AHEAD
 
     def refresh(self, slots: dict[int, int], hour: int) -> None:
         """Carries the state forward to an hour.
@@ -517,7 +516,10 @@ class ShelfSupply:
             self._look_up(slots, hour)
         done, columns = self._place(hour), self._columns()
         for _, product, process, _, _, now in self._steps[self._done : done]:
-            columns[process][slots[product]] = now
+            slot = slots.get(product)
+            if slot is None:
+                continue  # removed since its steps were looked up
+            columns[process][slot] = now
             if process:  # anything but a price
                 self._sort_in(product, process, now)
         self._done, self.hour = done, hour
@@ -526,7 +528,7 @@ class ShelfSupply:
         """Events of the listed products from the first hour later than ``after`` to that of the state."""
         if after < self._first:
             return self.timelines.events_of(slots, after, self.hour)
-        return _events(self._steps[self._place(after) : self._done])
+        return _events([step for step in self._steps[self._place(after) : self._done] if step[1] in slots])
 
 
 def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:
