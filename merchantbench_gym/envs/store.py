@@ -41,13 +41,15 @@ def store_features(packet: Mapping[str, Any]) -> NDArray[np.float32]:
     Returns:
         A fresh float32 array of shape (28,).
     """
-    row: NDArray[np.float32] = store_rows((packet,))[0]
-    return row
+    return _bounded(np.array(_figures(packet), dtype=np.float32))
 
 
 def store_rows(packets: Sequence[Mapping[str, Any]]) -> NDArray[np.float32]:
     """Summaries of several packets, a fresh float32 array of shape (n, 28)."""
-    array = np.array([_figures(packet) for packet in packets], dtype=np.float32)
+    return _bounded(np.array([_figures(packet) for packet in packets], dtype=np.float32))
+
+
+def _bounded(array: NDArray[np.float32]) -> NDArray[np.float32]:
     np.maximum(array, _LOW, out=array)
     return np.minimum(array, _HIGH, out=array)
 
