@@ -542,6 +542,8 @@ class Session:
             for provider, blob in zip(self.providers, before, strict=True):
                 provider.restore(blob)
             raise
+        # Views keep what they read by the hour, which is that of another past now.
+        self._adopt(self.world)
         self._seats = seats
         self.window, self.window_t, self.finished = head["window"], head["window_t"], head["finished"]
         self._parts = [None] * len(self._parts)

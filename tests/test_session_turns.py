@@ -522,3 +522,12 @@ def test_arguments_handed_to_a_session_stay_as_they_are() -> None:
     batch = normalise([{"name": "query_balance", "arguments": {"x": [1]}}])
     session.submit(0, Turn(batch=batch))
     assert batch.calls[0] == Call(0, "auto_0", "query_balance", {"x": [1]})
+
+
+def test_restore_forgets_what_views_kept_of_another_past() -> None:
+    session = opened()
+    kept = session.view(0).per_hour("key", lambda: "of this past")
+    data = session.snapshot()
+    session.restore(data)
+    assert kept == "of this past"
+    assert session.view(0).per_hour("key", lambda: "fresh") == "fresh"
