@@ -332,9 +332,7 @@ class WorldReads:
         """Products on a merchant's shelf whose supply is worse than what customers were told."""
         merchant = self._merchant(m)
         supply = self._supply_of(merchant, self.t if merchant.final_t is None else merchant.final_t)
-        product, sale_price = merchant.shelf.ints[:2, : supply.size]
-        dear = product[supply.price[: supply.size] > sale_price]
-        return ShelfRisks(frozenset(supply.withdrawn), frozenset(supply.slow), frozenset(dear.tolist()))
+        return ShelfRisks(frozenset(supply.withdrawn), frozenset(supply.slow), frozenset(supply.dear))
 
     def out_of_stock(self, m: int) -> builtins.list[int]:
         """Products on a merchant's shelf whose effective stock is 0 now, ascending."""
@@ -349,6 +347,12 @@ class WorldReads:
         now = self.t if merchant.final_t is None else merchant.final_t
         return self._supply_of(merchant, now).events(merchant.shelf.slots, a)
 
+    def shelf_event_kinds(self, m: int, a: int) -> builtins.list[str]:
+        """Kinds of `shelf_events`, one of `supply.CHANGE_KINDS` each."""
+        merchant = self._merchant(m)
+        now = self.t if merchant.final_t is None else merchant.final_t
+        return self._supply_of(merchant, now).kinds(merchant.shelf.slots, a)
+
     def _prices(self, m: Merchant, t: int) -> Ints:
         """Supplier prices of a merchant's listings at hour t in slot order, a view."""
         return self._supply_of(m, t).price[: len(m.shelf)]
@@ -360,11 +364,12 @@ class WorldReads:
         supply = self._supply[m.index]
         if supply is None or supply.size != len(m.shelf):
             # Closing empties a shelf at once, which the cache sees by the size.
-            rules = self.rules
-            supply = ShelfSupply(self.timelines, m.shelf.products, t, rules.max_listings, rules.promise)
-            self._supply[m.index] = supply
+            rules, shelf = self.rules, m.shelf
+            supply = self._supply[m.index] = ShelfSupply(
+                self.timelines, shelf.products, shelf.sale_prices, t, rules.max_listings, rules.promise
+            )
         elif supply.hour != t:
-            supply.refresh(m.shelf.slots, t)
+            supply.refresh(m.shelf.slots, m.shelf.ints[1], t)
         return supply
 
     # --- market

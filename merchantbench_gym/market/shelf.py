@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 
 _PRODUCT, _SALE, _ORIGIN, _LISTED = range(4)
 _SLACK = 1.0 - 1e-9
-_LONGEST_BLOCK = 96
+# Most hours that are looked up at once, and most cells: arrays of more are slow to get from the system.
+_LONGEST_BLOCK, _MOST_CELLS = 192, 12_000
 _GAMMA = np.uint64(draws.GAMMA)
 _S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -268,7 +269,8 @@ class Shelf:
         if block is None or not block.serves(first, stop, multiplier):
             span = stop - first
             length = span if block is None else 2 * max(span, block.stop - block.first)
-            end = max(stop, min(first + length, first + _LONGEST_BLOCK, self.rules.horizon))
+            length = min(length, _LONGEST_BLOCK, _MOST_CELLS // max(1, len(self.slots)))
+            end = max(stop, min(first + length, self.rules.horizon))
             free = first + 24 - first % 24
             block = self._block = _Block(
                 first, end, free, multiplier, self._find_hits(first, end, free, multiplier)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,6 +52,17 @@ class SupplierEvent(NamedTuple):
     before: int | bool
     after: int | bool
 
+    @property
+    def kind(self) -> str:
+        """One of `CHANGE_KINDS`."""
+        return _kind(self.type, self.before, self.after)
+
+
+def _kind(event: str, before: int, after: int) -> str:
+    if event == "price_changed":
+        return "price_up" if after > before else "price_down"
+    return event
+
 
 class SupplierState(NamedTuple):
     """What suppliers say about some products at one hour; int64 and bool arrays of one shape."""
@@ -61,14 +72,14 @@ class SupplierState(NamedTuple):
     ship_hours: Ints
 
 
-Step = tuple[int, int, int, int, int | bool, int | bool]
-"""Hour, product, process, number of the bound in its process, and what was before and is from then on."""
+Step = tuple[int, int, int, int, int | bool, int | bool, str]
+"""Hour, product, process, number of the bound in its process, what was before, what is from then on, kind."""
 
 
 def _events(steps: list[Step]) -> list[SupplierEvent]:
     return [
         SupplierEvent(t, product, EVENT_TYPES[process][i & 1], before, now)
-        for t, product, process, i, before, now in steps
+        for t, product, process, i, before, now, _ in steps
     ]
 
 
@@ -292,7 +303,8 @@ class Timelines:
                 while bounds[i] <= until:
                     before, now = line.step(process, i)
                     if before != now:
-                        steps.append((bounds[i], product, process, i, before, now))
+                        kind = _kind(EVENT_TYPES[process][i & 1], before, now)
+                        steps.append((bounds[i], product, process, i, before, now, kind))
                     i += 1
         steps.sort()
         return steps
@@ -402,6 +414,7 @@ class ShelfSupply:
         listed: bool array of the same shape.
         withdrawn: Products that their suppliers do not offer.
         slow: Products that ship in more hours than were promised to customers.
+        dear: Products that cost more than they are sold for.
     """
 
     __slots__ = (
@@ -412,6 +425,7 @@ class ShelfSupply:
         "_last",
         "_promise",
         "_steps",
+        "dear",
         "hour",
         "listed",
         "price",
@@ -422,12 +436,15 @@ class ShelfSupply:
         "withdrawn",
     )
 
-    def __init__(self, timelines: Timelines, products: Ints, hour: int, capacity: int, promise: int) -> None:
+    def __init__(
+        self, timelines: Timelines, products: Ints, sales: Ints, hour: int, capacity: int, promise: int
+    ) -> None:
         """State at an hour.
 
         Args:
             timelines: The timelines.
             products: Products on the shelf in slot order, int64 array.
+            sales: Their sale prices in cents.
             hour: The hour.
             capacity: Most listings that the shelf may have.
             promise: Ship hours promised to customers.
@@ -444,6 +461,7 @@ class ShelfSupply:
         self._promise = promise
         self.withdrawn: set[int] = set(products[~self.listed[: self.size]].tolist())
         self.slow: set[int] = set(products[self.ship_hours[: self.size] > promise].tolist())
+        self.dear: set[int] = set(products[self.price[: self.size] > sales].tolist())
         self._ahead = _LOOK_AHEAD
         self._look_up(products.tolist(), hour)
 
@@ -456,7 +474,7 @@ class ShelfSupply:
         other.timelines, other.size, other.hour = self.timelines, self.size, self.hour
         other.price, other.listed = self.price.copy(), self.listed.copy()
         other.ship_hours, other._promise = self.ship_hours.copy(), self._promise
-        other.withdrawn, other.slow = self.withdrawn.copy(), self.slow.copy()
+        other.withdrawn, other.slow, other.dear = self.withdrawn.copy(), self.slow.copy(), self.dear.copy()
         other._steps, other._known, other._done = self._steps.copy(), self._known.copy(), self._done
         other._first, other._last, other._ahead = self._first, self._last, self._ahead
         return other
@@ -474,26 +492,38 @@ class ShelfSupply:
         """Number of steps up to an hour."""
         return bisect_left(self._steps, (hour + 1,))
 
-    def put(self, product: int, hour: int) -> None:
-        """Follows a listing added in the next slot."""
+    def put(self, product: int, sale: int, hour: int) -> None:
+        """Follows a listing added in the next slot at a sale price."""
         slot = self.size
-        state = self.timelines.line(product).state(hour)
-        for process, (column, value) in enumerate(zip(self._columns(), state, strict=True)):
-            column[slot] = value
-            self._sort_in(product, process, value)
+        price, listed, ship_hours = self.timelines.line(product).state(hour)
+        self.price[slot], self.listed[slot], self.ship_hours[slot] = price, listed, ship_hours
+        if not listed:
+            self.withdrawn.add(product)
+        if ship_hours > self._promise:
+            self.slow.add(product)
+        if price > sale:
+            self.dear.add(product)
         self.size += 1
         self._ahead = _LOOK_AHEAD
         if product not in self._known:
             self._known.add(product)
-            for step in self.timelines.steps((product,), self._first, self._last):
-                insort(self._steps, step)
-            self._done = self._place(self.hour)
+            more = self.timelines.steps((product,), self._first, self._last)
+            if more:
+                self._steps += more
+                self._steps.sort()
+                self._done = self._place(self.hour)
 
-    def _sort_in(self, product: int, process: int, value: int | bool) -> None:
+    def reprice(self, product: int, slot: int, sale: int) -> None:
+        """Follows a sale price."""
+        self._sort_in(product, PRICE, int(self.price[slot]), sale)
+
+    def _sort_in(self, product: int, process: int, value: int | bool, sale: int) -> None:
         """Follows what a process comes to in the sets of products."""
-        if process == LISTING:
+        if process == PRICE:
+            (self.dear.add if value > sale else self.dear.discard)(product)
+        elif process == LISTING:
             (self.withdrawn.discard if value else self.withdrawn.add)(product)
-        elif process == SHIPPING:
+        else:
             (self.slow.add if value > self._promise else self.slow.discard)(product)
 
     def remove(self, product: int, slot: int) -> None:
@@ -502,26 +532,26 @@ class ShelfSupply:
         self._ahead = _LOOK_AHEAD
         self.withdrawn.discard(product)
         self.slow.discard(product)
+        self.dear.discard(product)
         for column in self._columns():
             column[slot] = column[self.size]
 
-    def refresh(self, slots: dict[int, int], hour: int) -> None:
+    def refresh(self, slots: dict[int, int], sales: Ints, hour: int) -> None:
         """Carries the state forward to an hour.
 
         Args:
             slots: Slot of each listed product.
+            sales: Sale prices in cents by slot.
             hour: The hour.
         """
         if hour > self._last:
             self._look_up(slots, hour)
         done, columns = self._place(hour), self._columns()
-        for _, product, process, _, _, now in self._steps[self._done : done]:
+        for _, product, process, _, _, now, _ in self._steps[self._done : done]:
             slot = slots.get(product)
-            if slot is None:
-                continue  # removed since its steps were looked up
-            columns[process][slot] = now
-            if process:  # anything but a price
-                self._sort_in(product, process, now)
+            if slot is not None:  # else removed since its steps were looked up
+                columns[process][slot] = now
+                self._sort_in(product, process, now, sales[slot])
         self._done, self.hour = done, hour
 
     def events(self, slots: dict[int, int], after: int) -> list[SupplierEvent]:
@@ -529,6 +559,12 @@ class ShelfSupply:
         if after < self._first:
             return self.timelines.events_of(slots, after, self.hour)
         return _events([step for step in self._steps[self._place(after) : self._done] if step[1] in slots])
+
+    def kinds(self, slots: dict[int, int], after: int) -> list[str]:
+        """Kinds of `events`, one of `CHANGE_KINDS` each."""
+        if after < self._first:
+            return [event.kind for event in self.events(slots, after)]
+        return [step[6] for step in self._steps[self._place(after) : self._done] if step[1] in slots]
 
 
 def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:

@@ -312,14 +312,14 @@ class World(WorldReads):
         if not rules.min_price <= price <= rules.max_price:
             return "price_out_of_range"
         if not new:
-            self._written(merchant).set_price(product, int(price))
+            self._set_price(merchant, product, int(price))
             return "ok"
         if len(shelf) >= rules.max_listings:
             return "shelf_full"
         self._written(merchant).put(product, int(price), self.t)
         supply = self._supply[m]
         if supply is not None:
-            supply.put(product, self.t)
+            supply.put(product, int(price), self.t)
         return "ok"
 
     def reprice(self, m: int, product: int, price: int) -> str:
@@ -334,7 +334,7 @@ class World(WorldReads):
             return refusal
         if not self.rules.min_price <= price <= self.rules.max_price:
             return "price_out_of_range"
-        self._written(merchant).set_price(product, int(price))
+        self._set_price(merchant, product, int(price))
         return "ok"
 
     def delist(self, m: int, product: int) -> str:
@@ -353,6 +353,12 @@ class World(WorldReads):
             supply.remove(product, shelf.slots[product])
         shelf.remove(product, self.t)
         return "ok"
+
+    def _set_price(self, merchant: Merchant, product: int, price: int) -> None:
+        self._written(merchant).set_price(product, price)
+        supply = self._supply[merchant.index]
+        if supply is not None:
+            supply.reprice(product, merchant.shelf.slots[product], price)
 
     def _written(self, merchant: Merchant) -> Shelf:
         """The shelf of a merchant, about to be written."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from merchantbench_gym.tools.observation import RISKS, event_type, risk_sets
+from merchantbench_gym.tools.observation import RISKS, risk_sets
 from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.registry import tool
 from merchantbench_gym.tools.results import money, stamp
@@ -75,7 +75,7 @@ def _events(ctx: Context) -> list[Event]:
     after, until = ctx.window.from_t - 1, ctx.window.to_t
     events: list[Event] = []
     for event in view.supplier_events(book.shelf, after, until):
-        kind, before, now = event_type(event), event.before, event.after
+        kind, before, now = event.kind, event.before, event.after
         if kind.startswith("price"):
             before, now = money(before), money(now)
         events.append((event.t, event.product, kind, before, now))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from merchantbench_gym.market.ledger import Accounts
     from merchantbench_gym.market.reputation import Rating
-    from merchantbench_gym.market.supply import SupplierEvent
     from merchantbench_gym.scenario import Scenario
     from merchantbench_gym.tools.context import WindowBook, WindowInfo
     from merchantbench_gym.tools.view import MerchantView
@@ -68,13 +67,6 @@ def risk_sets(view: MerchantView) -> dict[str, frozenset[int]]:
         "timeout_risk": shelf.slow,
         "price_loss_risk": shelf.dear,
     }
-
-
-def event_type(event: SupplierEvent) -> str:
-    """Name of a supplier event for the merchant: a price change goes by its direction."""
-    if event.type == "price_changed":
-        return "price_up" if event.after > event.before else "price_down"
-    return event.type
 
 
 class Fixed(NamedTuple):
@@ -196,8 +188,8 @@ def _changes(changed: Iterable[tuple[int, int, str]]) -> dict[str, int]:
 def _events(view: MerchantView, window: WindowInfo, book: WindowBook, stockouts: int) -> dict[str, int]:
     events = _NO_EVENTS.copy()
     if book.shelf:
-        for event in view.supplier_events(book.shelf, window.from_t - 1, window.to_t):
-            events[event_type(event)] += 1
+        for kind in view.supplier_event_kinds(book.shelf, window.from_t - 1, window.to_t):
+            events[kind] += 1
     events["stockout"] = stockouts
     return events
 

@@ -359,11 +359,21 @@ class MerchantView(MarketView):
             self._asked_events = asked, self._find_events(products, after, until)
         return self._asked_events[1].copy()
 
-    def _find_events(self, products: Sequence[int], after: int, until: int) -> list[SupplierEvent]:
+    def supplier_event_kinds(self, products: Sequence[int], after: int, until: int) -> list[str]:
+        """Kinds of `supplier_events`, in no particular order; a price change goes by its direction."""
+        if self._are_shelf(products, until):
+            return self._world.shelf_event_kinds(self._merchant, after)
+        return [event.kind for event in self.supplier_events(products, after, until)]
+
+    def _are_shelf(self, products: Sequence[int], until: int) -> bool:
+        """Whether products are those of the shelf now, on which the market keeps an eye."""
         world, merchant = self._world, self._merchant
-        if until == world.now(merchant) and tuple(products) == world.shelf_tuple(merchant):
-            # The market keeps an eye on what is on a shelf; other products it has to look up.
-            return world.shelf_events(merchant, after)
+        return until == world.now(merchant) and tuple(products) == world.shelf_tuple(merchant)
+
+    def _find_events(self, products: Sequence[int], after: int, until: int) -> list[SupplierEvent]:
+        world = self._world
+        if self._are_shelf(products, until):
+            return world.shelf_events(self._merchant, after)
         # A shop that closed may have been wound down ahead of the clock; suppliers go by the clock.
         return world.supplier_events(products, after, min(until, world.t))
 

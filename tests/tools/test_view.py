@@ -94,6 +94,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "standing",
         "status_counts",
         "stock",
+        "supplier_event_kinds",
         "supplier_events",
         "transitions",
     }
