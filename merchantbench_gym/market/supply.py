@@ -303,7 +303,9 @@ class Timelines:
                 while bounds[i] <= until:
                     before, now = line.step(process, i)
                     if before != now:
-                        kind = _kind(EVENT_TYPES[process][i & 1], before, now)
+                        kind = EVENT_TYPES[process][i & 1]
+                        if kind == "price_changed":
+                            kind = _kind(kind, before, now)
                         steps.append((bounds[i], product, process, i, before, now, kind))
                     i += 1
         steps.sort()
@@ -551,7 +553,8 @@ class ShelfSupply:
             slot = slots.get(product)
             if slot is not None:  # else removed since its steps were looked up
                 columns[process][slot] = now
-                self._sort_in(product, process, now, sales[slot])
+                # As a plain number, which compares faster.
+                self._sort_in(product, process, now, 0 if process else int(sales[slot]))
         self._done, self.hour = done, hour
 
     def events(self, slots: dict[int, int], after: int) -> list[SupplierEvent]:
