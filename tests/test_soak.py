@@ -31,7 +31,8 @@ def test_two_hundred_years_leave_nothing_behind() -> None:
     assert all(cycle["orders"] > 100 * YEARS for cycle in cycles)
     assert all(cycle["markets"] <= MARKETS for cycle in cycles)
     assert last["unbounded"] == first["unbounded"]
-    assert last["objects"] - first["objects"] < 100
+    # Short-lived tuples come and go by a hundred; two objects left by every year would be more than this.
+    assert last["objects"] - first["objects"] < 300
     if first["resident"] is not None:
         assert last["resident"] - first["resident"] < 6 * MEGABYTE
 
