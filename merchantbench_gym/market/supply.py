@@ -38,6 +38,7 @@ CHANGE_KINDS: tuple[str, ...] = (
 _NO_EVENT = len(CHANGE_KINDS)
 _CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELINE)
 _BLOCK = 8
+_ROWS = 65_536  # (product, process) pairs generated at once
 _MAX_LINES = 8192
 # Hours for which a shelf's changes are looked up: at first, at most, and back from the present.
 _LOOK_AHEAD, _LONGEST_LOOK, _LOOK_BACK = 192, 960, 48
@@ -176,13 +177,12 @@ class Timelines:
         if hour <= self.cover:
             return
         while len(short := np.flatnonzero(self._last <= hour)):
-            self._generate(short)
+            # In parts, because what is needed on the way is many times what stays.
+            for first in range(0, len(short), _ROWS):
+                self._generate(short[first : first + _ROWS])
         self.cover = hour
         self._lines.clear()
         self._changes = None
-        product, process, column = np.nonzero(self.bounds <= hour)
-        self._busy_days = np.zeros((self.catalog.size, hour // 24 + 1), dtype=np.bool_)
-        self._busy_days[product, self.bounds[product, process, column] // 24] = True
 
     def _generate(self, rows: Ints) -> None:
         """Adds a block of renewals to some rows, a row being a (product, process) pair in flat order."""
@@ -285,8 +285,9 @@ class Timelines:
 
     def events(self, indices: Ints, after: int, until: int) -> list[SupplierEvent]:
         """Events of several products in hours after < t <= until, sorted by t, product, process."""
-        # Few products change on a day, so most are left out before their bounds are read.
-        busy = self._busy_days[indices, (after + 1) // 24 : until // 24 + 1].any(axis=1)
+        # Few products change in a while, so most are left out before their lines are read.
+        bounds = self.bounds[indices]
+        busy = ((bounds > after) & (bounds <= until)).any(axis=(1, 2))
         return self.events_of(indices[busy].tolist(), after, until)
 
     def events_of(self, products: Iterable[int], after: int, until: int) -> list[SupplierEvent]:
@@ -332,27 +333,28 @@ class _Changes:
         bases = (catalog.base_price, None, catalog.ship_hours)
         for process, base in enumerate(bases):
             bounds = timelines.bounds[:, process]
-            product, column = np.nonzero(bounds <= cover)
+            # Millions in a large catalog: kept small, for the way takes a multiple of what stays.
+            product, column = (index.astype(np.int32) for index in np.nonzero(bounds <= cover))
             t = bounds[product, column]
             order = np.argsort(t.astype(np.uint16) if cover < 65536 else t, kind="stable")
             product, column, t = product[order], column[order], t[order]
             ends = column & 1
             start, end = EVENT_TYPES[process]
             start = "price_up" if process == PRICE else start
-            kind = np.where(ends, CHANGE_KINDS.index(end), CHANGE_KINDS.index(start))
+            kind = np.array([CHANGE_KINDS.index(start), CHANGE_KINDS.index(end)], dtype=np.int8)[ends]
             if base is None:
                 value = ends
             else:
-                normal = base[product]
+                normal = base.astype(np.int32)[product]
                 disturbed = timelines.values[product, process >> 1, column >> 1]
                 value = np.where(ends, normal, disturbed)
                 if process == PRICE:
                     kind[(ends == 0) & (disturbed < normal)] = CHANGE_KINDS.index("price_down")
                 kind[disturbed == normal] = _NO_EVENT
             self.offsets.append(np.searchsorted(t, np.arange(cover + 2)).tolist())
-            self.products.append(product.astype(np.int32))
-            self.values.append(value.astype(np.int32))
-            self.kinds.append(kind.astype(np.int8))
+            self.products.append(product)
+            self.values.append(value)
+            self.kinds.append(kind)
 
     def between(self, process: int, after: int, until: int) -> slice:
         """Positions of the changes of a process in hours after < t <= until."""
