@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import merchantbench_gym
-from merchantbench_gym import cli, load_scenario
+from merchantbench_gym import __main__, cli, load_scenario
 from merchantbench_gym.baselines import BasePolicy, PassivePolicy, PolicyStop
 from merchantbench_gym.baselines.registry import POLICIES
 from merchantbench_gym.scenario import PRESETS
@@ -209,6 +210,17 @@ def test_an_interrupt_outside_a_run(
     assert capsys.readouterr().out == ""
 
 
+def test_an_interrupt_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "merchantbench_gym.cli", Interrupted("cli"))
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == cli.EXIT_INTERRUPTED
+
+
 def test_our_own_faults_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_load", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -288,9 +300,8 @@ def test_one_tool(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_script_ends_with_the_exit_code() -> None:
-    code = "from merchantbench_gym.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--days", "0"],
+        [sys.executable, "-m", "merchantbench_gym", "run", "--days", "0"],
         env={"PYTHONPATH": ":".join(sys.path), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
         capture_output=True,
         text=True,
@@ -302,9 +313,8 @@ def test_the_script_ends_with_the_exit_code() -> None:
 
 
 def test_a_terminal_without_unicode_gets_its_report() -> None:
-    code = "from merchantbench_gym.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--scenario", "smoke"],
+        [sys.executable, "-m", "merchantbench_gym", "run", "--scenario", "smoke"],
         env={"PYTHONPATH": ":".join(sys.path), "PYTHONIOENCODING": "ascii"},
         capture_output=True,
         text=True,

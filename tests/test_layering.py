@@ -33,7 +33,7 @@ FLOORS = (
 # Neighbours on the ground floor without an arrow between them.
 STRANGERS = {("spaces", "scenario"), ("spaces", "market")}
 # Modules at the top of the package whose first word is not the name of their room.
-ROOM_OF = {"bench": "cli"}
+ROOM_OF = {"bench": "cli", "main": "cli"}
 
 HEAVY = {"pettingzoo", "openai", "matplotlib", "typer", "rich"}
 THIRD_PARTY = {
@@ -79,7 +79,7 @@ MODULES = modules()
 def room(module: str) -> str:
     """The room of a module of the package, "" for the package itself."""
     first = module.removeprefix(PACKAGE).lstrip(".").partition(".")[0]
-    word = first.partition("_")[0]
+    word = first.lstrip("_").partition("_")[0]
     return ROOM_OF.get(word, word)
 
 

@@ -59,4 +59,4 @@ def test_one_version_everywhere() -> None:
 
 def test_command() -> None:
     [command] = importlib.metadata.entry_points(group="console_scripts", name="merchantbench")
-    assert command.value == "merchantbench_gym.cli:main"
+    assert command.value == "merchantbench_gym.__main__:main"
