@@ -17,6 +17,7 @@ from merchantbench_gym.baselines.policy import END, BasePolicy, marked_up
 from merchantbench_gym.baselines.sourcing import (
     PAGE,
     Action,
+    Chosen,
     Found,
     RandomSourcing,
     ReportSourcing,
@@ -124,7 +125,7 @@ class RuleBasedPolicy(BasePolicy):
         self._first = False  # the current window is the first one of its day
         self._stage = ""  # what the last turn of the current window did: reads, sourcing, writes
         self._plan: Plan | None = None  # between sourcing and writes
-        self._found: Found | None = None  # what searches found, where it is used a window later
+        self._found: Chosen | None = None  # what searches found, where it is used a window later
         self._shelf_rows = RowReader("items", LISTING, self._listing, ignored=RESULTS_OF_LISTING)
         self._risk_rows = RowReader("listings", LISTING, self._listing)
         self._review_rows = RowReader("items", ("product_id", "days_without_sales"), as_tuple)
@@ -151,7 +152,8 @@ class RuleBasedPolicy(BasePolicy):
                 return self._whole_window(results, active, tomorrow)
             self._stage = "reads"
             if turns == 2:
-                self._found = self._sourcing.found(results)
+                found = self._sourcing.found(results)
+                self._found = None if found is None else list(found)
                 return self._reads(active, review=self._first, sourcing=tomorrow or active <= at_risk)
             full = not self.stale and active - at_risk >= self._target
             sourcing = (self._first or active <= at_risk) and not full

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from merchantbench_gym.baselines.report_queries import queries
@@ -20,8 +19,10 @@ PAGES_PER_SEARCH = 12
 _SUCCESS = ('{"ok":true', '{"ok": true')
 
 Action = list[dict[str, Any]]
-Found = list[Sequence[Any]]
+Found = Iterable[Sequence[Any]]
 """Products found, the best first; id and supplier price are the last two entries of each."""
+Chosen = list[Sequence[Any]]
+"""Id and supplier price of products."""
 
 # Price and least rating (of product and supplier) of each level, the best first.
 LADDER = ((20.0, 4.5), (50.0, 4.2), (100.0, 4.0), (200.0, 3.5))
@@ -86,7 +87,7 @@ class Sourcing(Protocol):
     def found(self, results: Results) -> Found | None:
         """What the searches found; None if nothing was searched."""
 
-    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
+    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Chosen:
         """As many new products as are needed, except those on the shelf."""
 
     def state(self) -> dict[str, Any]:
@@ -142,12 +143,12 @@ class RandomSourcing:
         """Products and prices on the pages searched last; None if nothing was searched."""
         if self._searched is None:
             return None
-        found: Found = []
+        found: list[Sequence[Any]] = []
         for page in self._draw()[1]:
             found += results.rows(f"page-{page}.", self._reader)
         return found
 
-    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
+    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Chosen:
         """Draw as many products as are needed from those found, except what was on the shelf."""
         if not need or self._searched is None:
             return []
@@ -258,11 +259,18 @@ class ReportSourcing:
         """Products and prices found, the best first; None if nothing was searched."""
         if not self._searched:
             return None
-        hits = sorted(row for row in results.rows("query-", self._reader) if row)
-        browsed = sorted(row for row in results.rows("browse-", self._reader) if row)
-        # Sorting is stable: within a level, what a query found goes before what was only browsed.
-        best_first: Found = [*sorted(hits + browsed, key=itemgetter(0))]
-        return best_first
+        return self._best_first(results.rows("query-", self._reader), results.rows("browse-", self._reader))
+
+    def _best_first(self, *sources: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Rows by level, then by source. Few are asked for, so none is sorted before it is."""
+        levels: list[list[list[tuple[Any, ...]]]] = [[[] for _ in sources] for _ in self._ladder]
+        for place, rows in enumerate(sources):
+            for row in rows:
+                if row:
+                    levels[row[0]][place].append(row)
+        for level in levels:
+            for rows in level:
+                yield from sorted(rows)
 
     def _rank(self, product: str, price: float, history: float, shop: float) -> tuple[Any, ...]:
         """Level and place in it of a product, its id and price; empty if it is not to be taken."""
@@ -271,9 +279,9 @@ class ReportSourcing:
                 return level, -history, -shop, _number(product), product, price
         return ()
 
-    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Found:
+    def choose(self, found: Found, shelf: Sequence[str], need: int, day: int) -> Chosen:
         """The best products that are neither on the shelf nor have left it lately."""
-        chosen: Found = []
+        chosen: Chosen = []
         taken, seen, free = set(shelf), self._seen, self._free_since(day)
         for row in found:
             if len(chosen) == need:
