@@ -23,7 +23,7 @@ _SEPARATOR = re.compile(r":?-+:?")
 _QUOTED = re.compile(r'"([^"\n]+)"|“([^”\n]+)”|「([^」\n]+)」|『([^』\n]+)』')
 _QUOTES = ('"', "“", "「", "『")
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__|<b>([^<\n]+)</b>|<strong>([^<\n]+)</strong>")
-_BOLD_MARKS = ("**", "__", "<b>", "<strong>")
+_BOLD_MARKS = ("*", "__", "<")  # one of them is in every match; a single character is found at once
 _TAG = re.compile(r"<[^<>]*>")
 _RANK = re.compile(r"^\s*(?:#\s*\d+[.)、:：]?|[(（]?\d+[.)）、:：])\s*(?!\d)")
 _FIGURE = re.compile(
@@ -73,8 +73,11 @@ def _keyword_cells(lines: Iterable[str]) -> Iterator[str]:
             column = next((i for i, cell in enumerate(head) if cell in HEADINGS), None)
         elif column is not None:
             cells = _cells(line)
-            if column < len(cells) and not _is_separator(cells):
-                yield cells[column].strip()
+            if column < len(cells):
+                cell = cells[column].strip()
+                # An empty cell of a separator does no harm; it is no query either.
+                if "-" not in cell or not _is_separator(cells):
+                    yield cell
 
 
 def _cells(line: str) -> list[str]:

@@ -93,6 +93,16 @@ def test_queries_are_distinct_and_at_most_12() -> None:
     assert queries('"Lamp" "lamp" **LAMP**') == ["Lamp"]
 
 
+def test_separators_are_told_from_words_with_hyphens() -> None:
+    text = "| keyword | note |\n| --- | |\n| anti-slip mat | --- |\n| -- | :-: |\n| | --- |\n| - | x |\n"
+    assert queries(text) == ["anti-slip mat", "-"]
+
+
+@pytest.mark.parametrize("text", ["__lamp__", "<b>lamp</b>", "<strong>lamp</strong>", "**lamp**"])
+def test_every_kind_of_bold_text_is_found(text: str) -> None:
+    assert queries(f"Buy a {text}") == ["lamp"]
+
+
 @pytest.mark.parametrize(
     "text", ["", "No table, no phrase.", "| a | b |\n| --- | --- |\n| c | d |", "|", "| |"]
 )
