@@ -6,6 +6,8 @@ import base64
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import sub
 from typing import Any, Protocol, TypeVar
 
 from merchantbench_gym.baselines.report_queries import queries
@@ -186,9 +188,9 @@ class ReportSourcing:
     def forget(self) -> None:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
-        self._packed: dict[int, str] = {}  # the same in the form of the state, for days that have not changed
-        self._unpacked = False  # whether there are others
-        self._pruned = 0  # day up to which those that may come back have been dropped from it
+        self._days: dict[int, set[str]] = {}  # the same by day
+        self._packed: dict[int, str] = {}  # the same as text, for days that have not changed since
+        self._state: dict[str, str] | None = {}  # all of that text, None if it has to be put together again
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
         self._reader = RowReader("items", columns, self._rank)
@@ -210,21 +212,40 @@ class ReportSourcing:
 
     def _remember(self, shelf: Sequence[str], day: int) -> None:
         """Note what is on the shelf today, and drop what has been off it for long enough."""
-        if day != self._pruned:
-            free = self._free_since(day)
-            self._seen = {product: last for product, last in self._seen.items() if last > free}
-            self._packed = {last: text for last, text in self._packed.items() if last > free}
-            self._pruned = day
+        # What was seen today stays until tomorrow even if it may come back at once.
+        free = min(self._free_since(day), day - 1)
+        for last in [last for last in self._days if last <= free]:
+            for product in self._days[last]:
+                del self._seen[product]
+            self._regroup(last, set())
         # Where only the fact counts, days are kept coarsely, so that the state stays small.
         today = day - day % 30 if self._relist_after_days is None else day
-        changed = {self._seen.get(product, -1) for product in shelf} - {today}
-        for last in (*changed, today) if changed else ():
-            self._packed.pop(last, None)
-            self._unpacked = True
-        self._seen.update(dict.fromkeys(shelf, today))
-        if len(self._seen) > self._memory:
-            kept = sorted(self._seen.items(), key=lambda item: (-item[1], _number(item[0])))
-            self._seen, self._packed, self._unpacked = dict(kept[: self._memory]), {}, True
+        known = self._days.get(today, set())
+        new = set(shelf) - known
+        if new:
+            for last in {self._seen[product] for product in new if product in self._seen}:
+                self._regroup(last, self._days[last] - new)
+            self._regroup(today, known | new)
+            self._seen.update(dict.fromkeys(new, today))
+        while len(self._seen) > self._memory:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Forget products of the oldest day, those with the highest numbers first."""
+        oldest = min(self._days)
+        products = sorted(self._days[oldest], key=_number)
+        kept = max(0, len(products) - (len(self._seen) - self._memory))
+        for product in products[kept:]:
+            del self._seen[product]
+        self._regroup(oldest, set(products[:kept]))
+
+    def _regroup(self, day: int, products: set[str]) -> None:
+        """Note which products were seen last on a day."""
+        self._days[day] = products
+        if not products:
+            del self._days[day]
+        self._packed.pop(day, None)
+        self._state = None
 
     def _free_since(self, day: int) -> int:
         """Last day on which a product may have been seen on the shelf if it may come back today."""
@@ -294,34 +315,28 @@ class ReportSourcing:
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
-        if self._unpacked:
-            fresh: dict[int, list[str]] = {}
-            for product, day in self._seen.items():
-                if day not in self._packed:
-                    fresh.setdefault(day, []).append(product)
-            self._packed.update((day, _packed(products)) for day, products in fresh.items())
-            self._unpacked = False
-        return {
-            "searched": self._searched,
-            "seen": {str(day): self._packed[day] for day in sorted(self._packed)},
-        }
+        if self._state is None:
+            for day in sorted(self._days.keys() - self._packed.keys()):
+                self._packed[day] = _packed(self._days[day])
+            self._state = {str(day): self._packed[day] for day in sorted(self._days)}
+        return {"searched": self._searched, "seen": self._state}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        self._searched, self._seen = state["searched"], _unpacked(state["seen"])
-        self._packed, self._unpacked = {}, True
-        self._pruned = 0
+        self._searched, self._days = state["searched"], _unpacked(state["seen"])
+        self._seen = {product: day for day, products in self._days.items() for product in products}
+        self._packed, self._state = {}, None
 
 
+@lru_cache(maxsize=65_536)
 def _number(product: str) -> int:
     return int(product[1:])
 
 
 def _packed(products: Iterable[str]) -> str:
     """Gaps between the numbers of products, in groups of seven bits, as base64 text."""
-    data, last = bytearray(), 0
-    for number in sorted(map(_number, products)):
-        gap, last = number - last, number
+    numbers, data = sorted(map(_number, products)), bytearray()
+    for gap in map(sub, numbers, [0, *numbers]):
         while gap >= 128:
             data.append(gap & 127 | 128)
             gap >>= 7
@@ -329,15 +344,16 @@ def _packed(products: Iterable[str]) -> str:
     return base64.b64encode(data).decode()
 
 
-def _unpacked(packed: Mapping[str, str]) -> dict[str, int]:
-    seen = {}
+def _unpacked(packed: Mapping[str, str]) -> dict[int, set[str]]:
+    days: dict[int, set[str]] = {}
     for day, text in packed.items():
+        products = days[int(day)] = set()
         number = gap = shift = 0
         for byte in base64.b64decode(text):
             gap |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 number += gap
-                seen[f"P{number:05d}"] = int(day)
+                products.add(f"P{number:05d}")
                 gap = shift = 0
-    return seen
+    return days

@@ -407,24 +407,42 @@ def test_memory_of_the_shelf_survives_and_forgets_the_oldest_first() -> None:
     assert [row[0] for row in other.choose(found, [], 9, 6)] == ["P00300", "P98842", "P00002"]
 
 
-@pytest.mark.parametrize(("relist_after_days", "memory"), [(60, 5), (3, 60), (20, 500), (None, 500)])
+@pytest.mark.parametrize(
+    ("relist_after_days", "memory"), [(60, 5), (3, 60), (0, 60), (20, 500), (None, 500), (None, 7)]
+)
 def test_state_is_that_of_the_memory_however_it_grew(relist_after_days: int | None, memory: int) -> None:
     class Nothing:
         def get(self, call_id: str) -> None:
             return None
 
+    def fresh() -> ReportSourcing:
+        return ReportSourcing(strict=False, relist_after_days=relist_after_days, memory=memory)
+
     nothing: Any = Nothing()
     rng, day = random.Random(memory), 0
-    sourcing = ReportSourcing(strict=False, relist_after_days=relist_after_days, memory=memory)
+    seen: dict[str, int] = {}
+    steady, resumed = fresh(), fresh()
+    states: list[tuple[dict[str, Any], str]] = []
     for _ in range(300):
-        day += rng.choice((0, 0, 1, 1, 2, 7))
-        sourcing.take_in(nothing, [f"P{rng.randrange(300):05d}" for _ in range(rng.randrange(8))], day)
+        step = rng.choice((0, 0, 1, 1, 2, 7))
+        day += step
+        shelf = [f"P{rng.randrange(300):05d}" for _ in range(rng.randrange(8))]
+        for one in (steady, resumed):
+            one.take_in(nothing, shelf, day)
+        if relist_after_days is not None and step:
+            seen = {product: last for product, last in seen.items() if last > day - relist_after_days}
+        seen.update(dict.fromkeys(shelf, day - day % 30 if relist_after_days is None else day))
+        seen = dict(sorted(seen.items(), key=lambda item: (-item[1], item[0]))[:memory])
+        assert steady._seen == seen
         if rng.random() < 0.7:
-            state = sourcing.state()
-            fresh = ReportSourcing(strict=False, relist_after_days=relist_after_days, memory=memory)
-            fresh.load(state)
-            assert fresh._seen == sourcing._seen
-            assert list(fresh.state()["seen"].items()) == list(state["seen"].items())
+            state = steady.state()
+            assert list(state["seen"]) == [str(last) for last in sorted(set(seen.values()))]
+            states.append((state, json.dumps(state)))
+            resumed = fresh()
+            resumed.load(json.loads(states[-1][1]))
+            assert resumed._seen == seen
+        assert json.dumps(resumed.state()) == json.dumps(steady.state())
+    assert all(json.dumps(state) == text for state, text in states)
 
 
 @pytest.mark.parametrize("limits", ["ladder", "strict"])
