@@ -189,8 +189,8 @@ class ReportSourcing:
         """Start an episode."""
         self._seen: dict[str, int] = {}  # last day on which a product was seen on the shelf
         self._days: dict[int, set[str]] = {}  # the same by day
-        self._packed: dict[int, str] = {}  # the same as text, for days that have not changed since
-        self._state: dict[str, str] | None = {}  # all of that text, None if it has to be put together again
+        self._packed: dict[str, str] = {}  # the same as text, as it was when the state was last asked for
+        self._changed: set[int] = set()  # days for which that no longer holds
         self._searched = False
         columns = ("product_id", "price", "historical_avg_rating", "shop_rating")
         self._reader = RowReader("items", columns, self._rank)
@@ -244,8 +244,7 @@ class ReportSourcing:
         self._days[day] = products
         if not products:
             del self._days[day]
-        self._packed.pop(day, None)
-        self._state = None
+        self._changed.add(day)
 
     def _free_since(self, day: int) -> int:
         """Last day on which a product may have been seen on the shelf if it may come back today."""
@@ -315,17 +314,21 @@ class ReportSourcing:
 
     def state(self) -> dict[str, Any]:
         """Everything that later turns depend on."""
-        if self._state is None:
-            for day in sorted(self._days.keys() - self._packed.keys()):
-                self._packed[day] = _packed(self._days[day])
-            self._state = {str(day): self._packed[day] for day in sorted(self._days)}
-        return {"searched": self._searched, "seen": self._state}
+        if self._changed:
+            packed = self._packed.copy()  # states that were handed out stay as they are
+            for day in sorted(self._changed):
+                if day in self._days:
+                    packed[str(day)] = _packed(self._days[day])  # a new day is the latest one
+                else:
+                    packed.pop(str(day), None)
+            self._packed, self._changed = packed, set()
+        return {"searched": self._searched, "seen": self._packed}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
         self._searched, self._days = state["searched"], _unpacked(state["seen"])
         self._seen = {product: day for day, products in self._days.items() for product in products}
-        self._packed, self._state = {}, None
+        self._packed, self._changed = {}, set(self._days)
 
 
 @lru_cache(maxsize=65_536)
