@@ -462,6 +462,23 @@ def test_body_hash_is_that_of_canonical_json(action: Any) -> None:
     assert [json.loads(text) for text in argument_texts(batch)] == [call.arguments for call in batch.calls]
 
 
+def test_texts_of_arguments_that_are_equal_but_not_the_same() -> None:
+    values = [1, 1.0, True, 0, False, 0.0, -0.0, "1", None, [1], [True], {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+    for value in [*values, *reversed(values)]:
+        batch = normalise([{"id": "a", "name": "x", "arguments": {"v": value}}])
+        assert argument_texts(batch) == [canonical({"v": value})]
+
+
+def test_texts_are_kept_for_small_arguments_and_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_texts", {})
+    monkeypatch.setattr(calls, "_KEPT_TEXTS", 3)
+    for n in range(8):
+        argument_texts(normalise([{"id": "a", "name": "x", "arguments": {"n": n}}]))
+        argument_texts(normalise([{"id": "a", "name": "x", "arguments": {"n": "z" * 2000}}]))
+        assert len(calls._texts) <= 3
+    assert sorted(calls._texts.values()) == ['{"n":6}', '{"n":7}']
+
+
 def test_plain_json_for_notes() -> None:
     assert plain_json({"a": (1, 2.5), "b": None}, 100) == {"a": [1, 2.5], "b": None}
     assert plain_json("x" * 98, 100) == "x" * 98
