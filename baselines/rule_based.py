@@ -33,9 +33,8 @@ MAX_TARGET = 400  # keeps a reading turn below 64 calls and the state below 16 K
 # Places of shelf figures in the observation's ``store``, each as a share of ``max_listings``.
 ACTIVE, WITHDRAWN, SLOW = 13, 15, 17
 
-# Columns of the shelf tables that are used, and how many follow them in the table of the whole shelf.
+# Columns of the shelf tables that are used; in that of the whole shelf, nothing but numbers follows.
 LISTING = ("product_id", "sale_price", "supplier_price", "supplier_ship_hours", "supplier_available")
-RESULTS_OF_LISTING = 6
 
 Plan = dict[str, Any]
 Listing = tuple[str, bool, float | None]
@@ -126,7 +125,7 @@ class RuleBasedPolicy(BasePolicy):
         self._stage = ""  # what the last turn of the current window did: reads, sourcing, writes
         self._plan: Plan | None = None  # between sourcing and writes
         self._found: Chosen | None = None  # what searches found, where it is used a window later
-        self._shelf_rows = RowReader("items", LISTING, self._listing, ignored=RESULTS_OF_LISTING)
+        self._shelf_rows = RowReader("items", LISTING, self._listing, flag_last=True)
         self._risk_rows = RowReader("listings", LISTING, self._listing)
         self._review_rows = RowReader("items", ("product_id", "days_without_sales"), as_tuple)
         self._sourcing.forget()

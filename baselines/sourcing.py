@@ -56,10 +56,7 @@ class Results:
 
     def rows(self, prefix: str, reader: RowReader[T]) -> list[T]:
         """What a reader makes of the rows of all results whose id starts with a prefix."""
-        found: list[T] = []
-        for text in self.texts(prefix):
-            found += reader.values(text)
-        return found
+        return reader.values(self.texts(prefix))
 
     def texts(self, prefix: str) -> list[str]:
         """The results whose id starts with a prefix, as they came."""
