@@ -12,7 +12,7 @@ from merchantbench_gym.tools.pages import Page, PageSize, bounds, page_fields
 from merchantbench_gym.tools.recent import Recent
 from merchantbench_gym.tools.registry import EntityId, tool
 from merchantbench_gym.tools.results import ReadyTable, ToolError, echo, money
-from merchantbench_gym.tools.row_texts import RowTexts
+from merchantbench_gym.tools.row_texts import Figures, RowTexts
 from merchantbench_gym.tools.search import kept_products, page_of, query_terms, text_index, weight
 from merchantbench_gym.tools.view import FIXED_ORDERS
 
@@ -55,22 +55,23 @@ def product_row(view: MerchantView, product: int) -> dict[str, Any]:
     return {column: row[column] for column in PRODUCT_COLUMNS}
 
 
-def product_table(view: MerchantView, chosen: IntArray, stock: IntArray | None = None) -> ReadyTable:
+def product_table(view: MerchantView, chosen: IntArray, figures: Figures | None = None) -> ReadyTable:
     """The compact table of public product rows.
 
     Args:
         view: The merchant's view.
         chosen: Product indices.
-        stock: Stock by product index, at least of those chosen, where the caller has it already.
+        figures: Live figures at least of those chosen, where the caller has them already.
     """
+    if figures is None:
+        figures = _figures(view, chosen, view.stock(chosen))
+    return ReadyTable(PRODUCT_COLUMNS, _row_texts(view.catalog).texts(chosen, figures))
+
+
+def _figures(view: MerchantView, products: IntArray, stock: IntArray) -> Figures:
+    """Live figures of product rows."""
     offers = view.offers()
-    live = zip(
-        (view.stock(chosen) if stock is None else stock[chosen]).tolist(),
-        offers.price[chosen].tolist(),
-        offers.ship_hours[chosen].tolist(),
-        strict=True,
-    )
-    return ReadyTable(PRODUCT_COLUMNS, _row_texts(view.catalog).texts(chosen.tolist(), live))
+    return Figures(products, (stock, offers.price[products], offers.ship_hours[products]))
 
 
 def _row_texts(catalog: PublicCatalog) -> RowTexts:
@@ -82,7 +83,7 @@ def _row_texts(catalog: PublicCatalog) -> RowTexts:
             name, category, supplier, rest = catalog.row_pieces(product)
             return f"{name}{category}{stock},{price / 100!r}{supplier}{ship_hours}{rest}"
 
-        kept = catalog.kept.setdefault("row texts", RowTexts(write))
+        kept = catalog.kept.setdefault("row texts", RowTexts(catalog.size, 3, write))
     assert isinstance(kept, RowTexts)
     return kept
 
@@ -159,7 +160,7 @@ def search_products(
     )
     limits = (price_min, price_max, supplier_ship_hours_max, delivery_hours_max, quantity_min)
     # Searches of one window often share their limits.
-    live, stock = view.per_hour(("live", *limits), lambda: _live(view, *limits))
+    live, figures = view.per_hour(("live", *limits), lambda: _live(view, *limits))
     found = products[live[products]]
     start, stop = bounds(page, page_size)
     if sort_by in FIXED_ORDERS:
@@ -175,7 +176,7 @@ def search_products(
         "query": query,
         "sort_by": sort_by,
         **page_fields(page, page_size, len(found)),
-        "items": product_table(view, chosen, stock),
+        "items": product_table(view, chosen, figures),
     }
 
 
@@ -235,13 +236,13 @@ def _live(
     supplier_ship_hours_max: int | None,
     delivery_hours_max: int | None,
     quantity_min: int | None,
-) -> tuple[npt.NDArray[np.bool_], IntArray | None]:
+) -> tuple[npt.NDArray[np.bool_], Figures | None]:
     """Which products of the whole catalog are on offer and pass the filters on what changes.
 
     Returns:
-        Whether each one passes, and the stock of those that do if it had to be looked up.
+        Whether each one passes, and the figures of those that do if their stock had to be looked up.
     """
-    offers, stock = view.offers(), None
+    offers = view.offers()
     keep = offers.listed.copy()
     if price_min is not None:
         keep &= offers.price / 100 >= price_min
@@ -251,13 +252,14 @@ def _live(
         keep &= offers.ship_hours <= supplier_ship_hours_max
     if delivery_hours_max is not None:
         keep &= _delivery(view, view.catalog.all_products) <= delivery_hours_max
-    if quantity_min is not None:
-        # Stock is the dearest figure: look it up only for what passes everything else.
-        passing = keep.nonzero()[0]
-        stock = np.zeros(len(keep), np.int64)
-        stock[passing] = view.stock(passing)
-        keep &= stock >= quantity_min
-    return keep, stock
+    if quantity_min is None:
+        return keep, None
+    # Stock is the dearest figure: look it up only for what passes everything else.
+    passing = keep.nonzero()[0]
+    stock = view.stock(passing)
+    enough = stock >= quantity_min
+    keep[passing] = enough
+    return keep, _figures(view, passing[enough], stock[enough])
 
 
 def _delivery(view: MerchantView, products: IntArray) -> IntArray:
