@@ -271,12 +271,12 @@ def query_my_listings(ctx: Context, *, page: Page = 1, page_size: PageSize = SHE
     part = slice(start, stop)
     products = shelf.product[part].tolist()
     pieces = view.kept("shelf rows", lambda: ShelfRows(view.catalog))
-    pieces.follow(products)
     supply = (shelf.sale_price, shelf.price, shelf.stock, shelf.ship_hours, shelf.listed)
-    offers = pieces.offers(np.array([column[part] for column in supply]))
-    lifetimes = pieces.lifetimes(view.product_totals(products), shown_ratings(view, products))
+    offers = pieces.offers(products, np.array([column[part] for column in supply]))
+    totals, ratings = view.product_totals(products), shown_ratings(view, products)
+    lifetimes = pieces.lifetimes(products, totals, ratings)
     ages = map(shown_age, shelf.age[part].tolist())
-    rows = [f"{offer}{age}{life.text}" for offer, age, life in zip(offers, ages, lifetimes, strict=False)]
+    rows = [f"{offer}{age}{lifetime}" for offer, age, lifetime in zip(offers, ages, lifetimes, strict=False)]
     return {
         **page_fields(page, page_size, len(shelf.product)),
         "items": ReadyTable(LISTING_COLUMNS, rows),

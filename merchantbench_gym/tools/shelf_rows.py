@@ -24,7 +24,7 @@ _FAR = -1.0  # no rating is near this
 
 
 class Lifetime(NamedTuple):
-    """The rows' end: lifetime results and listing rating, with the figures it was made of."""
+    """The end of a row: lifetime results and listing rating, with the figures it was made of."""
 
     sums: ProductTotals | None
     rating: float
@@ -50,10 +50,10 @@ def shown_ratings(view: MerchantView, products: Sequence[int]) -> list[float]:
 
 
 class ShelfRows:
-    """The rows of a shelf in two pieces each: what the supplier offers, and lifetime results.
+    """The rows of a shelf, of which two pieces are kept: what the supplier offers, and lifetime results.
 
-    They are kept from one reading to the next, in the order of the products read last. A piece is a pure
-    function of the figures kept beside it, so it is right whatever happened to the market in between.
+    A piece is a pure function of the figures kept beside it, so it is right whatever happened to the market
+    in between.
     """
 
     def __init__(self, catalog: PublicCatalog) -> None:
@@ -64,32 +64,33 @@ class ShelfRows:
         # One place more than products, which stands for those not known yet.
         self._figures: IntArray = np.full((FIGURES, 1), _NEVER)
         self._offers: list[str] = [""]
-        self._lifetime: list[Lifetime] = [_UNKNOWN]
+        self._lifetimes: dict[int, Lifetime] = {}
 
-    def follow(self, products: list[int]) -> None:
+    def offers(self, products: list[int], figures: IntArray) -> list[str]:
+        """The rows up to the age: product and supply; one piece too many at the end.
+
+        Args:
+            products: Product indices.
+            figures: Sale price and supplier price in cents, stock, ship hours and whether the supplier sells,
+                one column per product.
+        """
+        if products != self._products:
+            self._follow(products)
+        known = self._figures[:, :-1]
+        changed = (known != figures).any(axis=0).nonzero()[0]
+        for i, now in zip(changed.tolist(), figures[:, changed].T.tolist(), strict=True):
+            self._offers[i] = self._offer(products[i], *now)
+        known[:] = figures
+        return self._offers
+
+    def _follow(self, products: list[int]) -> None:
         """Bring the pieces into the order of products; what is not among them is forgotten."""
-        if products == self._products:
-            return
         place = {product: i for i, product in enumerate(self._products)}
         order = [place.get(product, -1) for product in products]
         order.append(-1)
         self._products = products
-        self._figures = self._figures[:, order]
+        self._figures = self._figures.take(order, axis=1)
         self._offers = [self._offers[i] for i in order]
-        self._lifetime = [self._lifetime[i] for i in order]
-
-    def offers(self, figures: IntArray) -> list[str]:
-        """The rows up to the age: product and supply.
-
-        Args:
-            figures: Sale price and supplier price in cents, stock, ship hours and whether the supplier sells,
-                one column per product.
-        """
-        known = self._figures[:, :-1]
-        for i in np.logical_or.reduce(known != figures).nonzero()[0].tolist():
-            self._offers[i] = self._offer(self._products[i], *figures[:, i].tolist())
-        known[:] = figures
-        return self._offers
 
     def _offer(self, product: int, sale: int, price: int, stock: int, ship_hours: int, listed: int) -> str:
         name, category, *_ = self._pieces(product)
@@ -99,23 +100,24 @@ class ShelfRows:
             f"{available},"
         )
 
-    def lifetimes(self, sums: Sequence[ProductTotals], ratings: Sequence[float]) -> list[Lifetime]:
+    def lifetimes(
+        self, products: Sequence[int], sums: Sequence[ProductTotals], ratings: Sequence[float]
+    ) -> list[str]:
         """The rows after the age.
 
         Args:
+            products: Product indices.
             sums: Lifetime results of each product.
             ratings: Its shown rating.
         """
-        lifetime = self._lifetime
-        # The market gives the same object until it changes.
-        changed = [
-            i
-            for i, (known, now, rating) in enumerate(zip(lifetime, sums, ratings, strict=False))
-            if known[0] is not now or known[1] != rating
-        ]
-        for i in changed:
-            lifetime[i] = Lifetime(sums[i], ratings[i], _result(sums[i], ratings[i]))
-        return lifetime
+        kept, texts = self._lifetimes, []
+        for product, now, rating in zip(products, sums, ratings, strict=True):
+            known = kept.get(product, _UNKNOWN)
+            # The market gives the same object until it changes.
+            if known[0] is not now or known[1] != rating:
+                known = kept[product] = Lifetime(now, rating, _result(now, rating))
+            texts.append(known[2])
+        return texts
 
 
 def _result(sums: ProductTotals, rating: float) -> str:
