@@ -43,12 +43,11 @@ TURN_RULES: Final = {
     "end_of_step_misplaced": "end_of_step must be the last call of a turn, and once only; none was executed",
 }
 
-# Canonical text of arguments by their data in bytes; most are short.
-_texts: Final[dict[bytes, str]] = {}
-_SHORT_KEY: Final = 1024
-_KEPT_TEXTS: Final = 2048
+#: Simple calls that are remembered.
+KEPT_CALLS: Final = 4096
 
 _MISSING: Final = object()
+_SCALARS: Final = {str, int, float, bool, type(None)}
 _quoted = json.encoder.encode_basestring
 
 
@@ -71,6 +70,31 @@ class Call(NamedTuple):
     arguments: dict[str, Any] | None
     fault: ToolError | None = None
     raw: str = ""
+
+    def text(self) -> str:
+        """Canonical JSON of the arguments, `null` if they could not be read."""
+        return canonical(self.arguments)
+
+
+class KnownCall(Call):
+    """A simple call that is handed out again whenever it is made again, with all that was found out about it.
+
+    Attributes:
+        checked: The tool that found its arguments valid last, and what it made of them; for `dispatch`.
+    """
+
+    checked: tuple[Any, dict[str, Any]] | None = None
+    _text: str | None = None
+
+    def text(self) -> str:
+        """As for any call."""
+        if self._text is None:
+            self._text = super().text()
+        return self._text
+
+
+# Policies make the same calls window after window.
+_known: Final[dict[bytes, KnownCall]] = {}
 
 
 class Batch(NamedTuple):
@@ -113,20 +137,7 @@ def turn_fault(batch: Batch, max_calls: int) -> str | None:
 
 def argument_texts(batch: Batch) -> list[str]:
     """Return the canonical JSON of each call's arguments, `null` for those that could not be read."""
-    return [_sorted_text(call.arguments) for call in batch.calls]
-
-
-def _sorted_text(arguments: dict[str, Any] | None) -> str:
-    # Agents make the same calls again and again. Version 2: equal data, and nothing else, give equal bytes.
-    key = marshal.dumps(cast("Any", arguments), 2)
-    text = _texts.get(key)
-    if text is None:
-        text = canonical(arguments)
-        if len(key) <= _SHORT_KEY:
-            if len(_texts) >= _KEPT_TEXTS:
-                _texts.clear()
-            _texts[key] = text
-    return text
+    return [call.text() for call in batch.calls]
 
 
 def body_hash(window: int, batch: Batch, texts: Sequence[str] | None = None) -> str:
@@ -247,13 +258,23 @@ def _entry(position: int, entry: Any) -> Call:
     """Read one entry; an id that is missing or invalid stays "" for now."""
     if type(entry) is dict and "function" not in entry and type(entry.get("name")) is str:
         # The canonical form; the rest would read it the same way, only slower.
+        key = _key(position, entry)
+        known = _known.get(key)
+        if known is not None:
+            return known
         call_id, name = entry.get("id"), entry["name"]
         if type(call_id) is str and name.isascii() and 0 < len(name) <= MAX_NAME:
-            simple = _simple(entry.get("arguments"), 2)
-            read = _arguments(entry.get("arguments")) if simple is None else (simple, None, "")
             if not (call_id.isascii() and 0 < len(call_id) <= MAX_ID):
                 call_id = _valid_id(call_id)
-            return Call(position, call_id, name, *read)
+            simple = _simple(entry.get("arguments"), 2)
+            if simple is None:
+                return Call(position, call_id, name, *_arguments(entry.get("arguments")))
+            if not key or not call_id:
+                return Call(position, call_id, name, simple)
+            if len(_known) >= KEPT_CALLS:
+                _known.clear()
+            call = _known[key] = KnownCall(position, call_id, name, simple)
+            return call
     call_id = ""
     try:
         get = _getter(entry)
@@ -276,6 +297,22 @@ def _entry(position: int, entry: Any) -> Call:
         return Call(position, call_id, str(name), arguments, fault, raw)
     except Exception:  # a hostile object, see normalise
         return _no_call(position, call_id, "cannot be read")
+
+
+def _key(position: int, entry: dict[Any, Any]) -> bytes:
+    """Bytes that a simple entry shares only with its equals; b"" for one that is not to be remembered.
+
+    They tell types apart, as 1, 1.0 and true have to be. Only what marshal takes for bytes (an array, say)
+    is not told apart by them; an entry with such a value is no simple one, and never remembered.
+    """
+    arguments = entry.get("arguments")
+    # Nothing nested: objects inside could not be handed out twice, and might be without end.
+    if type(arguments) is dict and len(entry) == 3 and _SCALARS.issuperset(map(type, arguments.values())):
+        try:
+            return marshal.dumps(cast("Any", (position, entry)), 2)
+        except ValueError:
+            return b""
+    return b""
 
 
 def _getter(entry: Any) -> Any:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from merchantbench_gym.tools.calls import Batch, Call
+from merchantbench_gym.tools.calls import Batch, Call, KnownCall
 from merchantbench_gym.tools.context import Context
 from merchantbench_gym.tools.registry import Registry, Tool, invalid_arguments
 from merchantbench_gym.tools.results import MAX_CONTENT, ToolError, dumps, failure
@@ -59,13 +59,20 @@ def resolve(registry: Registry, denied: Collection[str], call: Call) -> Resolved
         return ToolError("unknown_tool", f"there is no tool with this name{hint}")
     if call.name in denied:
         return ToolError("tool_denied", "this tool is not available in this run")
+    if isinstance(call, KnownCall) and call.checked is not None and call.checked[0] is tool:
+        return call.checked
     if fault is not None and call.arguments is None:
         return fault
     try:
         checked = tool.validate(call.arguments or {})
     except ToolError as error:
         return error if fault is None else _merged(fault, error)
-    return (tool, checked) if fault is None else fault
+    if fault is not None:
+        return fault
+    resolved = tool, checked
+    if isinstance(call, KnownCall):
+        call.checked = resolved
+    return resolved
 
 
 def _merged(first: ToolError, second: ToolError) -> ToolError:

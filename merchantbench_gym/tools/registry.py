@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import marshal
 import re
 import types
 import typing
@@ -37,11 +36,6 @@ EntityId = Annotated[str, Field(max_length=64)]
 
 #: Most problems of one call that are reported.
 MAX_ERRORS = 20
-
-#: Valid arguments that a tool remembers.
-MAX_VALID = 256
-
-_SCALARS = {str, int, float, bool, type(None)}
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _KEYWORDS = {
@@ -291,7 +285,6 @@ class Tool:
         self._model = create_model(self.name, __config__=_CONFIG, **fields)
         self._validate = self._model.__pydantic_validator__.validate_python
         self._defaults = {n: f.default for n, f in self._model.model_fields.items() if not f.is_required()}
-        self._valid: dict[bytes, dict[str, Any]] = {}  # arguments that were found valid lately
         self._has_required = len(self._defaults) < len(fields)
         self._schema = json.dumps(self._build_schema())
         self.examples: tuple[dict[str, Any], ...] = tuple(json.loads(json.dumps(e)) for e in examples)
@@ -377,23 +370,6 @@ class Tool:
         """
         if not arguments and not self._has_required:
             return self._defaults.copy()
-        try:
-            # Bytes tell types apart: 1, 1.0 and true are equal but not equally valid.
-            key = marshal.dumps(typing.cast("Any", arguments), 2)
-        except ValueError:
-            return self._checked(arguments)
-        known = self._valid.get(key)
-        if known is not None:
-            return known.copy()
-        checked = self._checked(arguments)
-        if _SCALARS.issuperset(map(type, arguments.values())):
-            if len(self._valid) >= MAX_VALID:
-                self._valid.clear()
-            self._valid[key] = checked.copy()
-        return checked
-
-    def _checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """`validate` without memory."""
         given = arguments
         for name, value in arguments.items():
             if (value is None and name in self._defaults) or (value == "" and name in self._nullable):

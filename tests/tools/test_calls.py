@@ -462,21 +462,62 @@ def test_body_hash_is_that_of_canonical_json(action: Any) -> None:
     assert [json.loads(text) for text in argument_texts(batch)] == [call.arguments for call in batch.calls]
 
 
-def test_texts_of_arguments_that_are_equal_but_not_the_same() -> None:
-    values = [1, 1.0, True, 0, False, 0.0, -0.0, "1", None, [1], [True], {"a": 1, "b": 2}, {"b": 2, "a": 1}]
-    for value in [*values, *reversed(values)]:
+class Named(str):
+    """Text of another type."""
+
+
+SIMILAR = [1, 1.0, True, 0, False, 0.0, -0.0, "1", None, [1], [True], {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+
+
+def test_calls_that_are_equal_but_not_the_same() -> None:
+    for value in [*SIMILAR, *reversed(SIMILAR)]:
         batch = normalise([{"id": "a", "name": "x", "arguments": {"v": value}}])
         assert argument_texts(batch) == [canonical({"v": value})]
 
 
-def test_texts_are_kept_for_small_arguments_and_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_texts", {})
-    monkeypatch.setattr(calls, "_KEPT_TEXTS", 3)
+def test_a_call_known_already_answers_only_for_itself() -> None:
+    known = flat("x", arguments={"v": "12345678", "w": 1})
+    first = normalise([known]).calls[0]
+    assert normalise([copy.deepcopy(known)]).calls[0] is first
+    assert first.arguments is not known["arguments"]
+    others = [
+        {**known, "more": 1},
+        {**known, "id": "b"},
+        {**known, "name": "y"},
+        {**known, "arguments": {"w": 1, "v": "12345678"}},
+        {**known, "arguments": {"v": b"12345678", "w": 1}},
+        {**known, "arguments": {"v": np.array([1.0]), "w": 1}},
+        {**known, "arguments": {"v": Named("12345678"), "w": 1}},
+        {**known, "arguments": {Named("v"): "12345678", "w": 1}},
+        {**known, "id": np.float64(1)},
+        {**known, "id": b"a"},
+    ]
+    for other in [*others, *others]:
+        batch = normalise([other])
+        assert batch.calls[0] is not first
+        assert body_hash(0, batch) == body_hash(0, normalise([{**other, "type": "function"}]))  # no memory
+    assert [call.position for call in normalise([known, {**known, "id": "b"}, known]).calls] == [0, 1, 2]
+    assert normalise([known]).calls[0] is first
+
+
+def test_nested_arguments_are_never_handed_out_twice() -> None:
+    entry = flat("x", arguments={"items": [{"a": 1}]})
+    first, second = normalise([entry]).calls[0], normalise([entry]).calls[0]
+    assert first == second and first.arguments is not second.arguments
+    endless: list[Any] = []
+    for _ in range(100):
+        endless = [endless, endless]
+    assert codes(normalise([flat("x", arguments={"v": endless}), flat(more=endless, arguments={})]))[0]
+
+
+def test_few_and_small_calls_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_known", {})
+    monkeypatch.setattr(calls, "KEPT_CALLS", 3)
     for n in range(8):
-        argument_texts(normalise([{"id": "a", "name": "x", "arguments": {"n": n}}]))
-        argument_texts(normalise([{"id": "a", "name": "x", "arguments": {"n": "z" * 2000}}]))
-        assert len(calls._texts) <= 3
-    assert sorted(calls._texts.values()) == ['{"n":6}', '{"n":7}']
+        normalise([flat("x", arguments={"n": n})])
+        normalise([flat("x", arguments={"n": "z" * 2000})])
+        assert len(calls._known) <= 3
+    assert [call.arguments for call in calls._known.values()] == [{"n": 6}, {"n": 7}]
 
 
 def test_plain_json_for_notes() -> None:
