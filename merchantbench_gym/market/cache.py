@@ -1,4 +1,4 @@
-"""The one bounded cache of what worlds of a process share: catalogs and supplier timelines."""
+"""The one bounded cache of what worlds of a process share: catalogs, supplier timelines and arrivals."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-CAPACITY = 200_000
-"""Largest total weight kept; the weight of an entry is its number of products. It holds catalog and
-timelines of 100 markets of the default size, about 180 MB, or of one with 100,000 products."""
+CAPACITY = 300_000
+"""Largest total weight kept; the weight of an entry is its number of products. It holds catalog, timelines
+and arrivals of 100 markets of the default size, about 300 MB, or of one with 100,000 products."""
 
 
 class SharedCache:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from merchantbench_gym.market import draws, orders
+from merchantbench_gym.market.arrivals import Arrivals
 from merchantbench_gym.market.catalog import Catalog
 from merchantbench_gym.market.history import History
 from merchantbench_gym.market.ledger import (
@@ -29,7 +30,7 @@ from merchantbench_gym.market.order_table import OrderColumns, OrderTable
 from merchantbench_gym.market.orders import FINE_OF_END, LATE_FINE, STATUSES, UNSET, Order, OrderView
 from merchantbench_gym.market.reputation import Reputation
 from merchantbench_gym.market.rules import FINE_KINDS, Rules
-from merchantbench_gym.market.shelf import HourTable, Shelf
+from merchantbench_gym.market.shelf import Shelf
 from merchantbench_gym.market.supply import Line
 
 COUNTERS: tuple[str, ...] = (
@@ -128,7 +129,7 @@ class Merchant:
         self,
         rules: Rules,
         catalog: Catalog,
-        table: HourTable,
+        arrivals: Arrivals,
         index: int,
         seeds: Any,
         journal: list[Posting] | None,
@@ -138,7 +139,7 @@ class Merchant:
         self.index = index
         self.ledger = Ledger(rules, index, journal)
         self.reputation = Reputation(rules)
-        self.shelf = Shelf(rules, catalog, table, draws.draw(seeds.arrival, draws.ARRIVAL, index))
+        self.shelf = Shelf(rules, catalog, arrivals)
         self.fate_key = draws.draw(seeds.fate, draws.FATE, index)
         self.queue_key = draws.draw(seeds.order, draws.QUEUE, index)
         self.orders: History[Order] = History()

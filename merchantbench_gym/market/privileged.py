@@ -34,10 +34,9 @@ class Privileged:
     def expected_orders(self, m: int, hour: int) -> dict[int, float]:
         """Expected orders per listing of a merchant in an hour, by product."""
         world = self._world
-        merchant = world._merchants[m]
-        q = merchant.shelf.expected(hour, hour + 1)[:, 0] * world.rating(m).multiplier
-        capped = np.minimum(q, world.rules.hourly_cap).tolist()
-        return dict(zip(merchant.shelf.products.tolist(), capped, strict=True))
+        multiplier, cap = world.rating(m).multiplier, world.rules.hourly_cap
+        expected = world._merchants[m].shelf.expected(hour)
+        return {product: min(q * multiplier, cap) for product, q in expected.items()}
 
     def price_factor(self, product: int, price: int) -> float:
         """Demand at a sale price in cents relative to the reference price."""

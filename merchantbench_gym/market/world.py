@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from merchantbench_gym.market import draws, orders, state
+from merchantbench_gym.market.arrivals import load_arrivals
 from merchantbench_gym.market.catalog import Catalog, load_catalog
 from merchantbench_gym.market.codec import CodecError, encode, seal, unseal
 from merchantbench_gym.market.ledger import BALANCE, Posting
@@ -22,7 +23,7 @@ from merchantbench_gym.market.orders import NO_CASH, OUT_OF_STOCK, STATUSES, WIT
 from merchantbench_gym.market.privileged import Privileged
 from merchantbench_gym.market.reads import MarketError, ProductView, ShelfColumns, WorldReads
 from merchantbench_gym.market.rules import compile_rules
-from merchantbench_gym.market.shelf import Hit, Hits, HourTable, Shelf, ShelfView
+from merchantbench_gym.market.shelf import Hit, Hits, Shelf, ShelfView
 from merchantbench_gym.market.supply import CatalogView, ShelfSupply, load_timelines
 from merchantbench_gym.market.version import DYNAMICS_VERSION
 
@@ -98,9 +99,10 @@ class World(WorldReads):
         self._supply: list[ShelfSupply | None] = [None] * merchants
         self._shelf_views: list[tuple[int, ShelfView] | None] = [None] * merchants
         self._contention_key = draws.draw(self._seeds.order, draws.CONTENTION)
-        table = HourTable(self.rules, self.catalog)
+        arrivals = load_arrivals(scenario, self.rules, self.catalog, self._seeds.arrival, merchants)
         self._merchants = [
-            Merchant(self.rules, self.catalog, table, m, self._seeds, self.journal) for m in range(merchants)
+            Merchant(self.rules, self.catalog, arrivals[m], m, self._seeds, self.journal)
+            for m in range(merchants)
         ]
         for merchant in self._merchants:
             merchant.ledger.open()
@@ -210,7 +212,7 @@ class World(WorldReads):
         first, stop = self.t + 1, min(last + 1, self.horizon)
         if not m.alive or not len(m.shelf) or first >= stop:
             return {}
-        return m.shelf.hits(first, stop, m.reputation.published.multiplier)
+        return m.shelf.hits(first, stop)
 
     def _serve_all(self, t: int, hits: list[Hits]) -> None:
         waiting = [m for m in self._merchants if t in hits[m.index]]

@@ -62,8 +62,10 @@ def test_inv23_common_random_numbers() -> None:
         shelf = busy(seed)
         shelf.list(0, 9, 100)
         shelf.list(0, 4, 100)
-        keys = dict(zip([9, 4], shelf._merchants[0].shelf.keys[:2, 0].tolist(), strict=True))
-        assert keys == {p: draws.sm(node, p) for p in (9, 4)}
+        shelf.advance(100)
+        for t, candidates in shelf._merchants[0].shelf.arrivals.by_hour.items():
+            for product, _, u, *_ in candidates:
+                assert u == draws.uniform(draws.sm(draws.sm(node, product), t))
     assert shared > 300
 
 

@@ -291,7 +291,7 @@ def test_a_seed_group_moves_its_own_draws_only(group: str) -> None:
         return {
             "catalog": market.catalog.hash,
             "supplier": market.supplier_events(range(24), 0, 90),
-            "arrival": key.shelf.keys[:24].tolist(),
+            "arrival": key.shelf.arrivals._keys.tolist(),
             "fate": key.fate_key,
             "order": (key.queue_key, market._contention_key),
         }

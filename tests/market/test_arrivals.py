@@ -1,0 +1,87 @@
+"""Candidates found ahead, against the draws one by one and against worlds that find them anew."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from market_driving import busy, price_near
+
+from merchantbench_gym.market import World, arrivals, clear_caches, draws
+from merchantbench_gym.market.arrivals import Arrivals, band
+from merchantbench_gym.market.rules import compile_rules
+from merchantbench_gym.scenario import load_scenario
+
+HOURS = 24 * 12
+
+
+def test_bands_hold_their_factors() -> None:
+    for factor in (0.0, 1e-9, 0.3, 0.5, 1.0, 1.01, 2.0, 5.9, 480.0):
+        k = band(factor)
+        assert factor <= 2.0**k
+        assert k == 0 or 2.0 ** (k - 1) <= factor
+
+
+def test_no_hour_with_customers_is_missed() -> None:
+    """The bound is right: all that may have a customer at the top of the band is found, with its numbers."""
+    scenario = load_scenario("default", {"demand": {"scale": 4.0}})
+    rules, catalog = compile_rules(scenario), World(scenario, 3).catalog
+    found = Arrivals(rules, catalog, key := 12345)
+    wanted = [(product, product % 3) for product in range(60)]
+    assert found.find(wanted, 30, HOURS) >= HOURS
+    candidates = {(t, c[0], c[1]): c[2:] for t, group in found.by_hour.items() for c in group}
+    assert len(candidates) == sum(map(len, found.by_hour.values()))
+    customers = 0
+    for product, k in wanted:
+        node, factor = draws.sm(key, product), 2.0**k
+        for t in range(30, HOURS):
+            u = draws.uniform(draws.sm(node, t))
+            q = found.expected(product, factor, t - int(np.argmax(rules.lifecycle)), t)
+            if draws.poisson_quantile(u, q * rules.highest_multiplier):
+                customers += 1
+                known_u, demand, share, week = candidates[t, product, k]
+                assert known_u == u
+                assert demand * factor * share * max(rules.lifecycle.tolist()) * week == q
+    assert 0 < customers < len(candidates) < 20 * customers
+
+
+def test_what_is_known_is_not_found_twice() -> None:
+    scenario = load_scenario("default")
+    found = Arrivals(compile_rules(scenario), World(scenario, 3).catalog, 5)
+    found.find([(1, 0), (2, 0)], 0, 100)
+    found.find([(2, 0), (1, 0), (3, 0)], 50, 200)
+    keys = [(t, *candidate[:2]) for t, group in found.by_hour.items() for candidate in group]
+    assert len(keys) == len(set(keys)) > 0
+
+
+def _played(script: int) -> list[str]:
+    """Digests of a merchant that lists, delists and changes prices, and of a clone that does otherwise."""
+    rng, market = random.Random(script), busy(7, 2, run={"horizon_days": 30})
+    digests = []
+    while not market.finished and market.t < 24 * 30:
+        for world in (market, market.clone()):
+            for m in range(2):
+                for _ in range(rng.randint(0, 3)):
+                    product = rng.randrange(24)
+                    world.list(m, product, price_near(world, product, rng))
+                    if rng.random() < 0.4:
+                        world.delist(m, rng.randrange(24))
+            if not world.finished:
+                world.advance(world.t + 12)
+            digests.append(world.digest())
+    return digests
+
+
+@pytest.mark.parametrize("script", range(3))
+def test_what_others_have_found_or_forgotten_changes_nothing(
+    script: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clear_caches()
+    alone = _played(script)
+    _played(script + 10)
+    assert _played(script) == alone
+    monkeypatch.setattr(arrivals, "_SPAN", 24)
+    monkeypatch.setattr(arrivals, "_MOST", 0)
+    clear_caches()
+    assert _played(script) == alone
