@@ -24,7 +24,14 @@ from merchantbench_gym.market.orders import STATUSES, OrderView
 from merchantbench_gym.market.reputation import Rating
 from merchantbench_gym.market.rules import Rules
 from merchantbench_gym.market.shelf import ShelfView
-from merchantbench_gym.market.supply import CatalogView, Line, ShelfSupply, SupplierEvent, Timelines
+from merchantbench_gym.market.supply import (
+    CatalogView,
+    Line,
+    ShelfSupply,
+    SupplierEvent,
+    SupplierState,
+    Timelines,
+)
 
 Ints = NDArray[np.int64]
 
@@ -419,8 +426,15 @@ class WorldReads:
                 index, view.price.copy(), view.listed.copy(), view.ship_hours.copy(), self._stock_of(index)
             )
         index = self._indices(indices)
-        supply = self.timelines.at(index, self.t)
+        supply = self._supply_at(index, self.t)
         return ProductView(index, supply.price, supply.listed, supply.ship_hours, self._stock_of(index))
+
+    def _supply_at(self, index: Ints, hour: int) -> SupplierState:
+        """Fresh arrays of what suppliers say about products at an hour."""
+        if hour != self.t:
+            return self.timelines.at(index, hour)
+        view = self.catalog_view()
+        return SupplierState(view.price[index], view.listed[index], view.ship_hours[index])
 
     def catalog_view(self) -> CatalogView:
         """Supplier state of the whole catalog now; for reading only, valid until the clock runs."""
@@ -455,7 +469,7 @@ class WorldReads:
             index = np.arange(self.catalog.size)
             return ProductView(index, past.price.copy(), past.listed.copy(), past.ship_hours.copy(), None)
         index = self._indices(indices)
-        supply = self.timelines.at(index, hour)
+        supply = self._supply_at(index, hour)
         return ProductView(index, supply.price, supply.listed, supply.ship_hours, None)
 
     def supplier_events(self, indices: Any, a: int, b: int) -> builtins.list[SupplierEvent]:

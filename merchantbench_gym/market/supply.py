@@ -40,8 +40,8 @@ _CHANNELS = (draws.PRICE_TIMELINE, draws.LISTING_TIMELINE, draws.SHIPPING_TIMELI
 _BLOCK = 8
 _ROWS = 65_536  # (product, process) pairs generated at once
 _MAX_LINES = 8192
-# Hours for which a shelf's changes are looked up: at first, at most, and back from the present.
-_LOOK_AHEAD, _LONGEST_LOOK, _LOOK_BACK = 192, 960, 48
+# Hours for which a shelf's changes are looked up, ahead and back from the present.
+_LOOK_AHEAD, _LOOK_BACK = 720, 48
 
 
 class SupplierEvent(NamedTuple):
@@ -408,8 +408,8 @@ class ShelfSupply:
     """Supplier state of the listings of one shelf in slot order, and what has changed lately.
 
     A cache of the world: it follows the shelf's slots and is rebuilt whenever the shelf is another one. The
-    changes to come are looked up for some time at once, the longer the shelf stays as it is, so that going
-    on to an hour takes no more than writing what changes.
+    changes to come are looked up for some time at once, so that going on to an hour takes no more than
+    writing what changes.
 
     Attributes:
         hour: Hour of the state.
@@ -422,7 +422,6 @@ class ShelfSupply:
     """
 
     __slots__ = (
-        "_ahead",
         "_done",
         "_first",
         "_known",
@@ -466,7 +465,6 @@ class ShelfSupply:
         self.withdrawn: set[int] = set(products[~self.listed[: self.size]].tolist())
         self.slow: set[int] = set(products[self.ship_hours[: self.size] > promise].tolist())
         self.dear: set[int] = set(products[self.price[: self.size] > sales].tolist())
-        self._ahead = _LOOK_AHEAD
         self._look_up(products.tolist(), hour)
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
@@ -480,16 +478,15 @@ class ShelfSupply:
         other.ship_hours, other._promise = self.ship_hours.copy(), self._promise
         other.withdrawn, other.slow, other.dear = self.withdrawn.copy(), self.slow.copy(), self.dear.copy()
         other._steps, other._known, other._done = self._steps.copy(), self._known.copy(), self._done
-        other._first, other._last, other._ahead = self._first, self._last, self._ahead
+        other._first, other._last = self._first, self._last
         return other
 
     def _look_up(self, products: Iterable[int], hour: int) -> None:
         """Find out what changes from shortly before the present state to some time after an hour."""
         first = max(-1, self.hour - _LOOK_BACK)
-        last = max(hour, min(hour + self._ahead, self.timelines.cover))
+        last = max(hour, min(hour + _LOOK_AHEAD, self.timelines.cover))
         self._steps = self.timelines.steps(products, first, last)
         self._first, self._last, self._known = first, last, set(products)
-        self._ahead = min(2 * self._ahead, _LONGEST_LOOK)
         self._done = self._place(self.hour)
 
     def _place(self, hour: int) -> int:
@@ -508,7 +505,6 @@ class ShelfSupply:
         if price > sale:
             self.dear.add(product)
         self.size += 1
-        self._ahead = _LOOK_AHEAD
         if product not in self._known:
             self._known.add(product)
             more = self.timelines.steps((product,), self._first, self._last)
@@ -533,7 +529,6 @@ class ShelfSupply:
     def remove(self, product: int, slot: int) -> None:
         """Follows a listing removed from a slot that the last one fills; its steps stay for its return."""
         self.size -= 1
-        self._ahead = _LOOK_AHEAD
         self.withdrawn.discard(product)
         self.slow.discard(product)
         self.dear.discard(product)

@@ -145,7 +145,7 @@ class World(WorldReads):
     def _run(self, last: int) -> bool:
         """Runs hours up to a last one; returns whether there is still a merchant that is not done."""
         if last > self.timelines.cover:
-            self.timelines.ensure(max(last, min(2 * last, self.horizon)))
+            self.timelines.ensure(max(last, min(4 * last, self.horizon)))
         hits = [self._hits(m, last) for m in self._merchants]
         running = [m for m in self._merchants if m.final_t is None]
         last_trading = self.horizon - 1

@@ -418,3 +418,20 @@ def test_journal_is_kept_on_request_only() -> None:
     market = play(busy(1, journal=True), 1)
     assert market.journal
     assert {posting.reason for posting in market.journal} >= {"capital", "procured", "delivered", "settled"}
+
+
+def test_what_products_were_is_what_they_are_at_the_time() -> None:
+    """The present is read from a view that follows the clock, the past from the timelines."""
+    market, index = busy(4), [3, 17, 3, 0]
+    seen = {}
+    mark = market.mark()
+    for t in (0, 5, 29, 30, 90):
+        market.advance(t)
+        seen[t] = [column.tolist() for column in market.products_at(index, t)[:4]]
+        assert [column.tolist() for column in market.products(index)[:4]] == seen[t]
+    for t, columns in seen.items():
+        if t < market.t:
+            assert [column.tolist() for column in market.products_at(index, t)[:4]] == columns
+    assert len({str(columns) for columns in seen.values()}) > 3
+    market.go_back(mark)
+    assert [column.tolist() for column in market.products_at(index, 0)[:4]] == seen[0]
