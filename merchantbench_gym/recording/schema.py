@@ -37,11 +37,10 @@ TABLES: Final[dict[str, str]] = {
         merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL, turn_id TEXT NOT NULL,
         action TEXT NOT NULL, body_hash TEXT NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL,
         note TEXT NOT NULL, charged INTEGER NOT NULL, rejected TEXT NOT NULL, closed_by TEXT NOT NULL,
-        net_assets INTEGER NOT NULL, state_digest TEXT NOT NULL, metrics TEXT, reward INTEGER,
-        UNIQUE (merchant, window, turn)
+        net_assets INTEGER NOT NULL, state_digest TEXT NOT NULL, metrics TEXT, reward INTEGER
     """,
     # seq is that of the turn times CALLS_PER_TURN, plus the position: an index of its own would have to be
-    # written with every turn.
+    # written with every turn, as one of places would in the table of turns.
     "call": """
         seq INTEGER PRIMARY KEY,
         merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL, position INTEGER NOT NULL,
