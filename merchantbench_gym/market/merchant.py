@@ -154,7 +154,9 @@ class Merchant:
         self._totals: dict[int, ProductTotals] = {}
         self._totals_at = 0
         self._columns: OrderColumns | None = None
-        self.hashed_orders = (0, hashlib.sha256())  # a cache of the state's fingerprint
+        # What the state's fingerprint keeps: a hash of orders, and all that stays until the clock runs.
+        self.hashed_orders = (0, hashlib.sha256())
+        self.clock_figures: bytes | None = None
 
     def clone(self) -> Merchant:
         """Independent merchant in the same state; finished history is shared."""
@@ -165,7 +167,7 @@ class Merchant:
         other.orders, other.records = self.orders.clone(), self.records.clone()
         other.due, other.counters = self.due.copy(), self.counters.copy()
         other._log = None if self._log is None else self._log.clone()
-        other._totals, other._totals_at = {}, 0
+        other._totals, other._totals_at, other.clock_figures = {}, 0, None
         return other
 
     def own_shelf(self) -> Shelf:

@@ -58,6 +58,7 @@ class Shelf:
         self.arrivals = arrivals
         self.shared = False
         self._ascending: tuple[int, ...] | None = None
+        self._packed: bytes | None = None
         self.slots: dict[int, int] = {}
         self.off: dict[int, tuple[int, int]] = {}
         self.ints = np.zeros((4, min(rules.max_listings, 64)), dtype=np.int64)
@@ -134,16 +135,19 @@ class Shelf:
         self._offer(product, price, self._offers[product][3])
 
     def _offer(self, product: int, price: int, origin: int) -> None:
+        self._packed = None
         catalog, rules = self.catalog, self.rules
         factor = rules.scale * price_factor(
             price, int(catalog.ref_price[product]), float(catalog.elasticity[product]), rules.ces_cap
         )
-        self._offers[product] = (band(factor), factor, price, origin)
-        self._new.append(product)
+        before, k = self._offers.get(product), band(factor)
+        if before is None or before[0] != k:
+            self._new.append(product)
+        self._offers[product] = (k, factor, price, origin)
 
     def remove(self, product: int, t: int) -> None:
         """Takes a listed product off the shelf and remembers its exposure age."""
-        self._ascending = None
+        self._ascending = self._packed = None
         slot, last = self.slots.pop(product), len(self.slots)
         age = t - self._offers.pop(product)[3]
         if age > 0:
@@ -151,6 +155,13 @@ class Shelf:
         if slot != last:
             self.ints[:, slot] = self.ints[:, last]
             self.slots[int(self.ints[_PRODUCT, slot])] = slot
+
+    def packed(self) -> bytes:
+        """State of the listings as bytes: the integer columns one after the other, sorted by product."""
+        if self._packed is None:
+            # Slots depend on the order of the actions, which is no part of the state.
+            self._packed = self.ints[:, self.products.argsort()].astype("<i8", copy=False).tobytes()
+        return self._packed
 
     def remembered(self, t: int) -> list[tuple[int, int, int]]:
         """Age memory (product, age, hour of delisting) without entries that shrank to 0 by hour t."""

@@ -91,15 +91,15 @@ def fingerprint(world: World, merchant: int) -> bytes:
     transitions, ratings of listings, age memory, day records) is left out.
     """
     m = world._merchants[merchant]
-    ledger, rep, shelf = m.ledger, m.reputation, m.shelf
-    figures = (
-        *(world.seed, merchant, world.t, m.alive, m.closed_t, m.final_t, len(m.orders), len(m.records)),
-        *(ledger.accounts, ledger.charged, ledger.collected, sorted(ledger.short.items()), m.counters),
-        *(rep.e, rep.w, rep.day, tuple(rep.published), rep.today),
-    )
-    # Slots depend on the order of the actions, which is no part of the state.
-    rows = shelf.ints[:, shelf.products.argsort()].astype("<i8", copy=False)
-    return hashlib.sha256(repr(figures).encode() + _hashed_orders(m) + rows.tobytes()).digest()
+    if m.clock_figures is None:
+        ledger, rep = m.ledger, m.reputation
+        figures = (
+            *(world.seed, merchant, world.t, m.alive, m.closed_t, m.final_t, len(m.orders), len(m.records)),
+            *(ledger.accounts, ledger.charged, ledger.collected, sorted(ledger.short.items()), m.counters),
+            *(rep.e, rep.w, rep.day, tuple(rep.published), rep.today),
+        )
+        m.clock_figures = repr(figures).encode() + _hashed_orders(m)
+    return hashlib.sha256(m.clock_figures + m.shelf.packed()).digest()
 
 
 def _hashed_orders(m: Merchant) -> bytes:
@@ -161,7 +161,7 @@ def _take_back(m: Merchant, mark: tuple[Any, ...]) -> None:
     m.ledger.go_back(ledger)
     m.reputation.go_back(reputation)
     m.due, m.counters = due, counters
-    m._totals, m._totals_at, m._columns = {}, 0, None
+    m._totals, m._totals_at, m._columns, m.clock_figures = {}, 0, None, None
 
 
 def _put(world: World, t: int, stock: dict[int, tuple[int, int]], merchants: list[Merchant]) -> None:
@@ -193,7 +193,7 @@ def _load_merchant(old: Merchant, seat: dict[str, Any], t: int) -> Merchant:
     m.shelf.off = {product: (age, off_t) for product, age, off_t in _unpack(seat["off"], 3)}
     m.reputation = _load_reputation(old, seat)
     m.orders = History(_unpack_orders(seat["orders"]))
-    m.hashed_orders = (0, hashlib.sha256())
+    m.hashed_orders, m.clock_figures = (0, hashlib.sha256()), None
     m.records = History(seat["records"])
     m.due, m.open_count = {}, 0
     for order in _unpack_orders(seat["open"]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -507,11 +507,9 @@ class ShelfSupply:
         self.size += 1
         if product not in self._known:
             self._known.add(product)
-            more = self.timelines.steps((product,), self._first, self._last)
-            if more:
-                self._steps += more
-                self._steps.sort()
-                self._done = self._place(self.hour)
+            for step in self.timelines.steps((product,), self._first, self._last):
+                insort(self._steps, step)
+            self._done = self._place(self.hour)
 
     def reprice(self, product: int, slot: int, sale: int) -> None:
         """Follows a sale price."""

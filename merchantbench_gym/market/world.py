@@ -148,6 +148,8 @@ class World(WorldReads):
             self.timelines.ensure(max(last, min(4 * last, self.horizon)))
         hits = [self._hits(m, last) for m in self._merchants]
         running = [m for m in self._merchants if m.final_t is None]
+        for m in self._merchants:
+            m.clock_figures = None
         last_trading = self.horizon - 1
         alone, own = (self._merchants[0], hits[0]) if self.merchants == 1 else (None, {})
         # Most hours of one merchant are quiet: as long as it trades, nothing happens in them.
@@ -197,7 +199,7 @@ class World(WorldReads):
         merchant = self._merchant(m)
         if merchant.alive:
             raise MarketError(f"merchant {m} cannot be wound down: its shop is open")
-        t = self.t
+        t, merchant.clock_figures = self.t, None
         while merchant.final_t is None:
             t += 1
             if t in merchant.due:

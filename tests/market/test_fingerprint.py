@@ -56,6 +56,7 @@ def test_any_field_of_any_order_shows(market: World, data: st.DataObject) -> Non
     twin = market.clone()
     twin._merchants[0].orders, twin._merchants[0].hashed_orders = history_of(orders)
     assert twin.fingerprint(0) != market.fingerprint(0)
+    twin = market.clone()
     twin._merchants[0].orders, twin._merchants[0].hashed_orders = history_of(orders[:-1])
     assert twin.fingerprint(0) != market.fingerprint(0)
 
@@ -144,6 +145,41 @@ def test_a_branch_leaves_the_hash_of_the_orders_to_the_others(market: World) -> 
     again.advance(again.t + 24)
     assert one.fingerprint(0) == again.fingerprint(0) != two.fingerprint(0)
     assert market.fingerprint(0) == before
+
+
+def test_a_question_is_answered_anew_once_the_clock_has_run() -> None:
+    """Whatever moves the clock or puts another state in: asked before or not, the answer is the same."""
+
+    def steps(ask: bool) -> list[bytes]:
+        market = busy(2, merchants=2, merchant={"initial_cash": 90.0, "initial_deposit": 30.0})
+        prints = []
+
+        def look() -> None:
+            if ask:
+                market.fingerprint(0), market.fingerprint(1)
+
+        for product in range(24):
+            market.list(0, product, 3_000)
+        look()
+        mark, data = market.mark(), market.snapshot()
+        while market.alive(0):
+            look()
+            market.advance(market.t + 1)
+        look()
+        market.wind_down(0)
+        prints.append(market.fingerprint(0))
+        market.advance(market.t + 1)
+        prints.append(market.fingerprint(0))
+        market.go_back(mark)
+        prints.append(market.fingerprint(0))
+        market.advance(market.t + 1)
+        look()
+        market.restore(data)
+        return [*prints, market.fingerprint(0)]
+
+    asked = steps(True)
+    assert asked == steps(False)
+    assert asked[2] == asked[3] and len(set(asked)) == 3
 
 
 def test_seeds_and_merchants_are_apart() -> None:
