@@ -161,7 +161,7 @@ def _take_back(m: Merchant, mark: tuple[Any, ...]) -> None:
     m.ledger.go_back(ledger)
     m.reputation.go_back(reputation)
     m.due, m.counters = due, counters
-    m._totals, m._totals_at, m._columns, m.clock_figures = {}, 0, None, None
+    m._totals, m._totals_at, m._columns = {}, 0, None
 
 
 def _put(world: World, t: int, stock: dict[int, tuple[int, int]], merchants: list[Merchant]) -> None:

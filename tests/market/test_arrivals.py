@@ -85,3 +85,28 @@ def test_what_others_have_found_or_forgotten_changes_nothing(
     monkeypatch.setattr(arrivals, "_MOST", 0)
     clear_caches()
     assert _played(script) == alone
+
+
+def test_a_shelf_looks_again_for_what_a_world_in_another_time_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started() -> World:
+        market = busy(7, run={"horizon_days": 30}, merchant={"initial_cash": 5_000.0})
+        for product in range(24):
+            market.list(0, product, int(market.catalog.ref_price[product]))
+        market.advance(12)
+        return market
+
+    def went_on(market: World) -> str:
+        # A price of another band: something has to be found for a shelf whose other products are known.
+        market.reprice(0, 5, int(market.catalog.ref_price[5]) // 2)
+        market.advance(60)
+        return market.digest()
+
+    alone = started()
+    orders = alone.order_count(0)
+    digest = went_on(alone)
+    assert alone.order_count(0) > orders
+    monkeypatch.setattr(arrivals, "_MOST", 0)
+    clear_caches()
+    early, late = started(), started()
+    late.advance(600)
+    assert went_on(early) == digest
