@@ -36,6 +36,7 @@ from merchantbench_gym.market.supply import (
 Ints = NDArray[np.int64]
 
 _FEW = 128
+_PART_OF_VIEW = 32
 
 
 class DayHistory(NamedTuple):
@@ -431,7 +432,8 @@ class WorldReads:
 
     def _supply_at(self, index: Ints, hour: int) -> SupplierState:
         """Fresh arrays of what suppliers say about products at an hour."""
-        if hour != self.t:
+        # A view of the whole catalog is not worth keeping up for a few products of very many.
+        if hour != self.t or _PART_OF_VIEW * len(index) < self.catalog.size:
             return self.timelines.at(index, hour)
         view = self.catalog_view()
         return SupplierState(view.price[index], view.listed[index], view.ship_hours[index])
