@@ -57,7 +57,7 @@ class Arrivals:
         self.peak = max(self.lifecycle) * rules.highest_multiplier
         self.by_hour: dict[int, list[Candidate]] = {}
         self._keys = draws.sm_array(key, np.arange(catalog.size))
-        self._known: set[tuple[int, int, int]] = set()
+        self._known: dict[tuple[int, int], int] = {}  # bits of spans by product and band
         self._size, self._most = 0, _MOST
         self._steps = np.arange(1, rules.horizon + 1, dtype=np.uint64) * _GAMMA
         days = np.arange(rules.horizon // 24) + rules.curve_offset_days
@@ -80,45 +80,48 @@ class Arrivals:
         spans = range(first // _SPAN, (stop - 1) // _SPAN + 1)
         if self._size > self._most:
             self._forget_all_but(spans)
+        known = self._known
         for span in spans:
-            new = [(*entry, span) for entry in wanted if (*entry, span) not in self._known]
-            self._known.update(new)
+            bit = 1 << span
+            new = [entry for entry in wanted if not known.get(entry, 0) & bit]
+            for entry in new:
+                known[entry] = known.get(entry, 0) | bit
             for i in range(0, len(new), _PART):
                 self._find(new[i : i + _PART], span * _SPAN)
         return spans.stop * _SPAN
 
     def _forget_all_but(self, spans: range) -> None:
-        self.by_hour = {t: kept for t, kept in self.by_hour.items() if t // _SPAN in spans}
-        self._known = {entry for entry in self._known if entry[2] in spans}
+        kept = sum(1 << span for span in spans)
+        self._known = {entry: bits & kept for entry, bits in self._known.items() if bits & kept}
+        self.by_hour = {t: found for t, found in self.by_hour.items() if t // _SPAN in spans}
         self._size = sum(map(len, self.by_hour.values()))
         # Where every hour has customers, even what is needed at once may be too much.
         self._most = max(_MOST, 2 * self._size)
 
-    def _find(self, entries: list[tuple[int, int, int]], first: int) -> None:
+    def _find(self, entries: list[tuple[int, int]], first: int) -> None:
         """One array expression over products and the hours from a midnight on."""
-        products, bands, _ = zip(*entries, strict=True)
+        products, bands = zip(*entries, strict=True)
         days = slice(first // 24, (first + _SPAN) // 24)
         week, shares = self._week[days], self._shares[[product % len(self._shares) for product in products]]
         demand: Floats = np.array([self.catalog.year_curve(product) for product in products])
-        demand = demand[:, self._of_year[days]]
+        demand = demand.take(self._of_year[days], axis=1)
         most = demand * week * [[self.peak * 2.0**k] for k in bands]
         # Nearly all hours fall short even with the share of the best hour of a day.
         short = np.maximum((SLACK - most * self._best) * 2.0**64, 0.0).astype(np.uint64)
         words = self._words(products, first)
         # In flat order: numpy looks for the places of a matrix one by one.
         places = (words.reshape(*most.shape, 24) >= short[:, :, None]).ravel().nonzero()[0]
-        cells, hour = np.divmod(places, 24)
-        row, day = np.divmod(cells, most.shape[1])
-        u, share = draws.uniform_array(words.ravel()[places]), shares[row, hour]
-        kept = (most[row, day] * share + u >= SLACK).nonzero()[0]
-        row, day, share = row[kept], day[kept], share[kept]
-        times = (first + 24 * day + hour[kept]).tolist()
-        columns = (u[kept], demand[row, day], share, week[day])
-        rows = row.tolist()
+        cells = places // 24
+        rows = cells // len(week)
+        u = draws.uniform_array(words.take(places))
+        share = shares.take(24 * rows + places % 24)
+        kept = (most.take(cells) * share + u >= SLACK).nonzero()[0]
+        cells, row = cells.take(kept), rows.take(kept).tolist()
+        columns = (u.take(kept), demand.take(cells), share.take(kept), week.take(cells % len(week)))
         candidates = zip(
-            [products[i] for i in rows], [bands[i] for i in rows], *(c.tolist() for c in columns), strict=True
+            [products[i] for i in row], [bands[i] for i in row], *(c.tolist() for c in columns), strict=True
         )
-        by_hour = self.by_hour
+        by_hour, times = self.by_hour, (first + places.take(kept) % words.shape[1]).tolist()
         for t, candidate in zip(times, candidates, strict=True):
             if t in by_hour:
                 by_hour[t].append(candidate)

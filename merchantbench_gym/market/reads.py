@@ -36,7 +36,7 @@ from merchantbench_gym.market.supply import (
 Ints = NDArray[np.int64]
 
 _FEW = 128
-_PART_OF_VIEW = 32
+_PART_OF_VIEW = 128
 
 
 class DayHistory(NamedTuple):
