@@ -143,11 +143,16 @@ class Reputation:
         return [shown[product] for product in asked]
 
     def _rate_listings(self, products: list[int]) -> None:
-        prior, weight = self.rules.listing_prior, self.rules.listing_prior_weight
-        shown, listings, day = self._shown, self.listings, max(self.day, 0)
+        rules, shown, day = self.rules, self._shown, max(self.day, 0)
+        weight = rules.listing_prior_weight
+        base, half_life = weight * rules.listing_prior, rules.listing_half_life
         for product in products:
-            if product in listings:
-                e, w = self._listing_sums(product, day)
-                shown[product] = min(max((weight * prior + e) / (weight + w), 1.0), 5.0)
+            found = self.listings.get(product)
+            if found is None:
+                shown[product] = rules.listing_prior
             else:
-                shown[product] = prior
+                # `_listing_sums` written out, because this is done for a whole shelf every day.
+                e, w, last = found
+                fade = 2.0 ** (-(day - last) / half_life)
+                rating = (base + e * fade) / (weight + w * fade)
+                shown[product] = 1.0 if rating < 1.0 else 5.0 if rating > 5.0 else rating
