@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -422,7 +422,6 @@ class ShelfSupply:
     """
 
     __slots__ = (
-        "_done",
         "_first",
         "_known",
         "_last",
@@ -477,7 +476,7 @@ class ShelfSupply:
         other.price, other.listed = self.price.copy(), self.listed.copy()
         other.ship_hours, other._promise = self.ship_hours.copy(), self._promise
         other.withdrawn, other.slow, other.dear = self.withdrawn.copy(), self.slow.copy(), self.dear.copy()
-        other._steps, other._known, other._done = self._steps.copy(), self._known.copy(), self._done
+        other._steps, other._known = self._steps.copy(), self._known.copy()
         other._first, other._last = self._first, self._last
         return other
 
@@ -485,13 +484,16 @@ class ShelfSupply:
         """Find out what changes from shortly before the present state to some time after an hour."""
         first = max(-1, self.hour - _LOOK_BACK)
         last = max(hour, min(hour + _LOOK_AHEAD, self.timelines.cover))
-        self._steps = self.timelines.steps(products, first, last)
+        self._steps: dict[int, tuple[Step, ...]] = {}
         self._first, self._last, self._known = first, last, set(products)
-        self._done = self._place(self.hour)
+        self._add_steps(products)
 
-    def _place(self, hour: int) -> int:
-        """Number of steps up to an hour."""
-        return bisect_left(self._steps, (hour + 1,))
+    def _add_steps(self, products: Iterable[int]) -> None:
+        """Enter what changes about products by hour: tuples, which copies may share."""
+        steps = self._steps
+        for step in self.timelines.steps(products, self._first, self._last):
+            t = step[0]
+            steps[t] = (*steps[t], step) if t in steps else (step,)
 
     def put(self, product: int, sale: int, hour: int) -> None:
         """Follows a listing added in the next slot at a sale price."""
@@ -507,9 +509,7 @@ class ShelfSupply:
         self.size += 1
         if product not in self._known:
             self._known.add(product)
-            for step in self.timelines.steps((product,), self._first, self._last):
-                insort(self._steps, step)
-            self._done = self._place(self.hour)
+            self._add_steps((product,))
 
     def reprice(self, product: int, slot: int, sale: int) -> None:
         """Follows a sale price."""
@@ -543,26 +543,33 @@ class ShelfSupply:
         """
         if hour > self._last:
             self._look_up(slots, hour)
-        done, columns = self._place(hour), self._columns()
-        for _, product, process, _, _, now, _ in self._steps[self._done : done]:
-            slot = slots.get(product)
-            if slot is not None:  # else removed since its steps were looked up
-                columns[process][slot] = now
-                # As a plain number, which compares faster.
-                self._sort_in(product, process, now, 0 if process else int(sales[slot]))
-        self._done, self.hour = done, hour
+        columns, steps = self._columns(), self._steps
+        for t in range(self.hour + 1, hour + 1):
+            for _, product, process, _, _, now, _ in steps.get(t, ()):
+                slot = slots.get(product)
+                if slot is not None:  # else removed since its steps were looked up
+                    columns[process][slot] = now
+                    # As a plain number, which compares faster.
+                    self._sort_in(product, process, now, 0 if process else int(sales[slot]))
+        self.hour = hour
 
     def events(self, slots: dict[int, int], after: int) -> list[SupplierEvent]:
         """Events of the listed products from the first hour later than ``after`` to that of the state."""
         if after < self._first:
             return self.timelines.events_of(slots, after, self.hour)
-        return _events([step for step in self._steps[self._place(after) : self._done] if step[1] in slots])
+        return _events(self._passed(slots, after))
 
     def kinds(self, slots: dict[int, int], after: int) -> list[str]:
         """Kinds of `events`, one of `CHANGE_KINDS` each."""
         if after < self._first:
             return [event.kind for event in self.events(slots, after)]
-        return [step[6] for step in self._steps[self._place(after) : self._done] if step[1] in slots]
+        return [step[6] for step in self._passed(slots, after)]
+
+    def _passed(self, slots: dict[int, int], after: int) -> list[Step]:
+        """Steps of listed products from the first hour later than ``after`` to that of the state, sorted."""
+        steps = self._steps
+        hours = [t for t in range(after + 1, self.hour + 1) if t in steps]
+        return [step for t in hours for step in sorted(steps[t]) if step[1] in slots]
 
 
 def load_timelines(scenario: Any, catalog: Catalog, seed: int) -> Timelines:
