@@ -16,7 +16,7 @@ from merchantbench_gym.market.rules import Rules
 SLACK = 1.0 - 1e-9
 _SPAN = 240  # hours found at once: whole days
 _PART = 50  # products worked on at once: larger arrays are slow to get from the system
-_MOST = 32_768  # candidates kept for a merchant, 8 MB
+_MOST = 16_384  # candidates kept for a merchant, 4 MB
 _LOWEST_BAND = 0
 _GAMMA = np.uint64(draws.GAMMA)
 _S30, _S27, _S31 = (np.uint64(n) for n in (30, 27, 31))

@@ -274,9 +274,10 @@ class WorldReads:
         """Lifetime results of products of a merchant, in the order asked for."""
         return self._merchant(m).totals(products, self.now(m))
 
-    def order_product(self, m: int, number: int) -> int:
-        """Product of an order of a merchant."""
-        return self._merchant(m).orders[number - 1].product
+    def order_products(self, m: int, numbers: Iterable[int]) -> builtins.list[int]:
+        """Product of each of some orders of a merchant."""
+        orders = self._merchant(m).orders
+        return [orders[number - 1].product for number in numbers]
 
     # --- shelves
 

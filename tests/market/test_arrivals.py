@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 from market_driving import busy, price_near
 
@@ -37,12 +36,12 @@ def test_no_hour_with_customers_is_missed() -> None:
         node, factor = draws.sm(key, product), 2.0**k
         for t in range(30, HOURS):
             u = draws.uniform(draws.sm(node, t))
-            q = found.expected(product, factor, t - int(np.argmax(rules.lifecycle)), t)
+            q = found.expected(product, factor, t - found.lifecycle.index(max(found.lifecycle)), t)
             if draws.poisson_quantile(u, q * rules.highest_multiplier):
                 customers += 1
                 known_u, demand, share, week = candidates[t, product, k]
                 assert known_u == u
-                assert demand * factor * share * max(rules.lifecycle.tolist()) * week == q
+                assert demand * factor * share * max(found.lifecycle) * week == q
     assert 0 < customers < len(candidates) < 20 * customers
 
 

@@ -182,8 +182,8 @@ def views_of(market: World, m: int) -> list[Any]:
         assert market.shelf_events(m, a) == market.supplier_events(products, a, market.t)
     assert market.listing_ratings(m, range(24)) == [market.listing_rating(m, p) for p in range(24)]
     assert market.product_totals_of(m, range(24)) == [market.product_totals(m, p) for p in range(24)]
-    for order in market.orders(m):
-        assert market.order_product(m, order.number) == order.product
+    made = market.orders(m)
+    assert market.order_products(m, [order.number for order in made]) == [order.product for order in made]
     return [
         [column.tolist() for column in shelf],
         market.metrics(m),
