@@ -68,8 +68,9 @@ class Sales:
         if self._shared:
             self.figures, self._shared = self.figures.copy(), False
         figures, recent, fine_of = self.figures, self._recent, self._fine_of
-        for t, number, status in view.transitions(self._now, view.now):
-            product = view.order_product(number)
+        steps = view.transitions(self._now, view.now)
+        products = view.order_products([number for _, number, _ in steps])
+        for product, (t, _, status) in zip(products, steps, strict=True):
             if status == "ordered":
                 figures[PROCURED, product] += 1
                 figures[OPEN, product] += 1

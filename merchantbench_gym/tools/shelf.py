@@ -371,11 +371,11 @@ def _recent(ctx: Context, hours: int) -> tuple[dict[int, int], dict[int, int]]:
     view, fine_of = ctx.view, fine_of_status(ctx.scenario)
     procured: dict[int, int] = {}
     fined: dict[int, int] = {}
-    for _, number, status in view.transitions(view.now - hours, view.now):
+    steps = view.transitions(view.now - hours, view.now)
+    products = view.order_products([number for _, number, _ in steps])
+    for product, (_, _, status) in zip(products, steps, strict=True):
         if status == "ordered":
-            product = view.order_product(number)
             procured[product] = procured.get(product, 0) + 1
         elif status in fine_of:
-            product = view.order_product(number)
             fined[product] = fined.get(product, 0) + fine_of[status]
     return procured, fined

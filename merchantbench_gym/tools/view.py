@@ -18,7 +18,7 @@ from merchantbench_gym.tools.numbers import half_even
 from merchantbench_gym.tools.results import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from merchantbench_gym.market.catalog import Catalog
     from merchantbench_gym.market.ledger import Accounts
@@ -462,9 +462,9 @@ class MerchantView(MarketView):
         """An own order as of now; None for an unknown number."""
         return self._world.order(self._merchant, number)
 
-    def order_product(self, number: int) -> int:
-        """Product of an own order."""
-        return self._world.order_product(self._merchant, number)
+    def order_products(self, numbers: Iterable[int]) -> list[int]:
+        """Product of each of some own orders."""
+        return self._world.order_products(self._merchant, numbers)
 
     def orders(self, numbers: Sequence[int]) -> list[OrderView]:
         """Own orders as of now, in the order asked for."""

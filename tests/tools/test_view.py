@@ -77,7 +77,7 @@ def test_the_public_names_are_these(desk: Desk) -> None:
         "order",
         "order_count",
         "order_hours",
-        "order_product",
+        "order_products",
         "order_table",
         "orders",
         "out_of_stock",

@@ -71,7 +71,7 @@ def _final(session: Session, merchant: int) -> dict[str, Any]:
     metrics = world.metrics(merchant)
     prefix = "fine_collected_"
     orders = world.order_count(merchant)
-    products = sorted({world.order_product(merchant, number) for number in range(1, orders + 1)})
+    products = sorted(set(world.order_products(merchant, range(1, orders + 1))))
     totals = world.product_totals_of(merchant, products)
     return {
         "end_reason": session.end_reason(merchant),
