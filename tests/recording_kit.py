@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import gymnasium
 
 from merchantbench_gym.baselines import ScriptedPolicy
+from merchantbench_gym.recording.schema import CALL_COLUMNS
 
 END = {"id": "end", "name": "end_of_step", "arguments": {}}
 
@@ -44,3 +46,21 @@ def make(**arguments: Any) -> Any:
 
 def policy() -> ScriptedPolicy:
     return ScriptedPolicy(SCRIPT)
+
+
+def let_calls_be_altered(connection: sqlite3.Connection) -> None:
+    """Let a connection UPDATE and DELETE calls, which are a view of the turns, to alter a file."""
+    values = {**{name: f"NEW.{name}" for name in CALL_COLUMNS}, "start": "length(contents)"}
+    values["size"] = "length(NEW.content)"
+    changes = ", ".join(
+        f"'$[' || OLD.position || '][{i}]', {values[name]}" for i, name in enumerate(CALL_COLUMNS)
+    )
+    where = "WHERE merchant = OLD.merchant AND window = OLD.window AND turn = OLD.turn"
+    connection.execute(
+        "CREATE TEMP TRIGGER alter_call INSTEAD OF UPDATE ON main.call BEGIN UPDATE turn SET"
+        f" calls = json_set(calls, {changes}), contents = contents || NEW.content {where}; END"
+    )
+    connection.execute(
+        "CREATE TEMP TRIGGER drop_call INSTEAD OF DELETE ON main.call BEGIN UPDATE turn SET"
+        f" calls = json_remove(calls, '$[' || OLD.position || ']') {where}; END"
+    )

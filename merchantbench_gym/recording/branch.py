@@ -12,7 +12,7 @@ from merchantbench_gym.recording.rerun import fresh_session, place, resubmit, tu
 from merchantbench_gym.recording.schema import Pathish, Row, create, insert, read_run, rows
 
 OF_A_TURN = ("event", "note", "model_call", "message")
-"""Tables beside those of turns and calls whose rows name the turn they belong to."""
+"""Tables whose rows name the turn they belong to."""
 
 
 def fork(path: Pathish, out: Pathish, window: int, turn: int = 0) -> Path:
@@ -82,10 +82,8 @@ def _copy(source: sqlite3.Connection, out: Pathish, turns: list[Row], reason: st
         target.execute("BEGIN IMMEDIATE")
         insert(target, "run", {**run, "status": "stopped", "reason": reason})
         for turn in turns:
-            calls = turn["calls"]
-            insert(target, "turn", {key: value for key, value in turn.items() if key != "calls"})
-            for call in calls:
-                insert(target, "call", call)
+            for row in rows(source, "SELECT * FROM turn WHERE seq = ?", (turn["seq"],)):
+                insert(target, "turn", row)
             for table in OF_A_TURN:
                 _take(source, target, table, "merchant = ? AND window = ? AND turn = ?", place(turn))
         _take(source, target, "note", "window IS NULL", ())

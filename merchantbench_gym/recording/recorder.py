@@ -22,7 +22,7 @@ from merchantbench_gym.recording.past import Past
 from merchantbench_gym.recording.schema import (
     FORMAT,
     Pathish,
-    call_numbers,
+    call_rows,
     erase_turn,
     insert,
     insertion,
@@ -47,20 +47,17 @@ TURN_COLUMNS = (
     "net_assets",
     "state_digest",
 )
-CALL_COLUMNS = (
-    *("seq", "merchant", "window", "turn", "position", "id", "name", "kind", "arguments"),
-    *("ok", "code", "applied", "rejected", "content"),
-)
 INSERT_TURN = insertion(
     "turn",
     (
         *("seq", "step", "deciding", "own", *TURN_COLUMNS),
-        *("text", "action", "note", "closed_by", "metrics", "reward"),
+        *("text", "action", "note", "closed_by", "metrics", "reward", "calls", "contents"),
     ),
 )
-INSERT_CALL = insertion("call", CALL_COLUMNS)
 OTHER_DRIVER = "other-"
 """Ids of turns that did not come through the recorded stack, though its merchant made them, begin so."""
+
+_quoted = json.encoder.encode_basestring_ascii
 
 KINDS = ("READ", "WRITE", "CONTROL", "")
 
@@ -212,9 +209,8 @@ class Recorder:
             if turn["closed_by"]:
                 counts.clear()
             else:
-                query = "SELECT kind FROM call WHERE seq BETWEEN ? AND ?"
-                kinds = self._db.execute(query, call_numbers(turn["seq"]))
-                _count(counts, (kind for (kind,) in kinds), json.loads(turn["note"]))
+                kinds = [call["kind"] for call in call_rows(turn)]
+                _count(counts, kinds, json.loads(turn["note"]))
             if turn["closed_by"] and turn["reward"] is None:
                 self._unpaid[turn["merchant"]] = (turn["seq"], turn["net_assets"])
         run = rows(self._db, "SELECT policy, label FROM run")[0]
@@ -271,9 +267,9 @@ class Recorder:
         action = self._action_text(self._actions[merchant]) if own and self._actions else None
         if action is None:
             action = action_text(record_message(record))
-        events, note, calls = self.journal.take_events(merchant), record["note"], record["calls"]
+        events, note = self.journal.take_events(merchant), record["note"]
         counts = dict(self._counts.get(merchant, ()))
-        _count(counts, [call["kind"] for call in calls], note)
+        _count(counts, [call["kind"] for call in record["calls"]], note)
         metrics = dumps(self._figures(merchant, counts)) if record["window_closed_by"] else None
         turn = self._turn_row(record, own, action, metrics)
         with self._transaction():
@@ -282,7 +278,6 @@ class Recorder:
                 # The world has undone the turn after it was written.
                 self._erase(place)
             self._db.execute(INSERT_TURN, turn)
-            self._db.executemany(INSERT_CALL, _call_rows(record, place, call_numbers(seq)[0]))
             written = [*((kind, body) for _, kind, body in events), *_events_of(note)]
             if written:
                 self._db.executemany(
@@ -315,7 +310,8 @@ class Recorder:
         place = (self._seq + 1, max(self._step, 0), self._deciding, int(own))
         text = storable(record["text"])
         figures = [record[name] for name in TURN_COLUMNS]
-        return (*place, *figures, text, action, dumps(note), closed_by, metrics, reward)
+        rest = (text, action, dumps(note), closed_by, metrics, reward)
+        return (*place, *figures, *rest, *_call_texts(record))
 
     def _erase(self, place: tuple[int, int, int]) -> None:
         query = "SELECT seq FROM turn WHERE merchant = ? AND window = ? AND turn = ?"
@@ -421,14 +417,19 @@ def dumps_or_text(value: Any) -> str:
     return json.dumps(value, default=lambda item: f"<{type(item).__name__}>")
 
 
-def _call_rows(record: Record, place: tuple[int, int, int], first: int) -> Iterator[tuple[Any, ...]]:
+def _call_texts(record: Record) -> tuple[str, str]:
+    """The calls of a turn as JSON of their CALL_COLUMNS, and their results one after the other."""
     calls, texts = record["calls"], getattr(record, "arguments", None)
+    heads, start = [], 0
     for call, text in zip(calls, texts or [""] * len(calls), strict=True):
-        position, name, arguments = call["position"], storable(call["name"]), call["arguments"]
+        arguments, content = call["arguments"], call["content"]
         if not text.isascii() or type(arguments) is not dict or not text:
             text = dumps(arguments)
-        head = (first + position, *place, position, call["id"], name, call["kind"], text)
-        yield (*head, call["ok"], call["code"], call["applied"], call["rejected"], call["content"])
+        named = f'{_quoted(call["id"])},{_quoted(storable(call["name"]))},"{call["kind"]}",{_quoted(text)}'
+        counted = f'{call["ok"]:d},"{call["code"]}",{call["applied"]},{call["rejected"]}'
+        heads.append(f"[{named},{counted},{start},{len(content)}]")
+        start += len(content)
+    return f"[{','.join(heads)}]", "".join([call["content"] for call in calls])
 
 
 def _events_of(note: Any) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from merchantbench_gym.recording.actions import recorded_batch
 from merchantbench_gym.recording.recorder import storable
-from merchantbench_gym.recording.schema import JournalMismatch, Pathish, Row, call_numbers, read_run, rows
+from merchantbench_gym.recording.schema import JournalMismatch, Pathish, Row, call_rows, read_run, rows
 from merchantbench_gym.recording.stack import build_env, check_hashes
 from merchantbench_gym.session import Session, Turn, TurnRefused
 from merchantbench_gym.tools.results import canonical
@@ -150,8 +150,7 @@ def turn_rows(connection: sqlite3.Connection) -> Iterator[Row]:
     while found := rows(connection, "SELECT * FROM turn WHERE seq > ? ORDER BY seq LIMIT 1", (seq,)):
         turn = found[0]
         seq = turn["seq"]
-        query = "SELECT * FROM call WHERE seq BETWEEN ? AND ? ORDER BY seq"
-        yield {**turn, "calls": rows(connection, query, call_numbers(seq))}
+        yield {**turn, "calls": call_rows(turn)}
 
 
 def place(turn: Row) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ machine that loses power may lose the last turns, never part of one.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,11 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the format; a reader refuses any other."""
-
-CALLS_PER_TURN: Final = 1024
-"""Room for calls between the numbers of two turns; no turn has more."""
 
 # Seeds reach 2**64 - 1, beyond SQLite's integers: they are text. Amounts are cents.
 TABLES: Final[dict[str, str]] = {
@@ -31,22 +29,16 @@ TABLES: Final[dict[str, str]] = {
     """,
     # step numbers the steps of the environment, deciding counts the seats that had to make a turn in it;
     # own is 0 for a turn that did not come through the recorded stack. metrics is a JSON object of the
-    # shop's figures as the window closed, NULL for a turn that did not close it.
+    # shop's figures as the window closed, NULL for a turn that did not close it. calls is a JSON array of its
+    # calls, each an array of the CALL_COLUMNS; contents holds their results one after the other. That a turn
+    # is one row makes it cheap to write: every table, and every index, costs a commit pages of its own.
     "turn": """
         seq INTEGER PRIMARY KEY, step INTEGER NOT NULL, deciding INTEGER NOT NULL, own INTEGER NOT NULL,
         merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL, turn_id TEXT NOT NULL,
         action TEXT NOT NULL, body_hash TEXT NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL,
         note TEXT NOT NULL, charged INTEGER NOT NULL, rejected TEXT NOT NULL, closed_by TEXT NOT NULL,
-        net_assets INTEGER NOT NULL, state_digest TEXT NOT NULL, metrics TEXT, reward INTEGER
-    """,
-    # seq is that of the turn times CALLS_PER_TURN, plus the position: an index of its own would have to be
-    # written with every turn, as one of places would in the table of turns.
-    "call": """
-        seq INTEGER PRIMARY KEY,
-        merchant INTEGER NOT NULL, window INTEGER NOT NULL, turn INTEGER NOT NULL, position INTEGER NOT NULL,
-        id TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, arguments TEXT NOT NULL,
-        ok INTEGER NOT NULL, code TEXT NOT NULL, applied INTEGER NOT NULL, rejected INTEGER NOT NULL,
-        content TEXT NOT NULL
+        net_assets INTEGER NOT NULL, state_digest TEXT NOT NULL, metrics TEXT, reward INTEGER,
+        calls TEXT NOT NULL, contents TEXT NOT NULL
     """,
     "note": """
         merchant INTEGER NOT NULL, version INTEGER NOT NULL, window INTEGER, turn INTEGER,
@@ -68,7 +60,20 @@ TABLES: Final[dict[str, str]] = {
     """,
 }
 
+CALL_COLUMNS: Final = {
+    **{"id": "TEXT", "name": "TEXT", "kind": "TEXT", "arguments": "TEXT", "ok": "INTEGER", "code": "TEXT"},
+    **{"applied": "INTEGER", "rejected": "INTEGER", "start": "INTEGER", "size": "INTEGER"},
+}
+"""What is written of a call, and its kind; start and size tell where its result stands in the contents."""
+
+_CALL: Final = ", ".join(f"json_extract(value, '$[{i}]') AS {name}" for i, name in enumerate(CALL_COLUMNS))
+
 VIEWS: Final[dict[str, str]] = {
+    "call": f"""
+        SELECT merchant, window, turn, position, id, name, kind, arguments, ok, code, applied, rejected,
+            substr(contents, start + 1, size) AS content
+        FROM (SELECT merchant, window, turn, contents, key AS position, {_CALL} FROM turn, json_each(calls))
+    """,
     "metric": "SELECT merchant, window, key, value FROM turn, json_each(metrics)",
 }
 """Other ways to read the tables."""
@@ -252,9 +257,27 @@ def rows(connection: sqlite3.Connection, query: str, values: Iterable[Any] = ())
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def call_numbers(turn: int) -> tuple[int, int]:
-    """The first and the last number that calls of a turn may have."""
-    return turn * CALLS_PER_TURN, turn * CALLS_PER_TURN + CALLS_PER_TURN - 1
+def call_rows(turn: Row) -> list[Row]:
+    """The calls of a turn, as the view of calls has them.
+
+    Args:
+        turn: Row of the turn.
+
+    Raises:
+        sqlite3.DatabaseError: They cannot be read.
+    """
+    # Not through the view: SQLite's text ends at a null character, which a name may hold.
+    place = {key: turn[key] for key in ("merchant", "window", "turn")}
+    found = []
+    try:
+        for position, values in enumerate(json.loads(turn["calls"])):
+            call = dict(zip(CALL_COLUMNS, values, strict=True))
+            start, size = call.pop("start"), call.pop("size")
+            content = turn["contents"][start : start + size]
+            found.append({**place, "position": position, **call, "content": content})
+    except (ValueError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"calls of turn {turn['seq']}: {error}") from None
+    return found
 
 
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
@@ -276,6 +299,5 @@ def erase_turn(connection: sqlite3.Connection, seq: int, place: tuple[int, int, 
         place: Its merchant, window and turn.
     """
     connection.execute("DELETE FROM turn WHERE seq = ?", (seq,))
-    connection.execute("DELETE FROM call WHERE seq BETWEEN ? AND ?", call_numbers(seq))
     for table in ("event", "note"):
         connection.execute(f"DELETE FROM {table} WHERE merchant = ? AND window = ? AND turn = ?", place)

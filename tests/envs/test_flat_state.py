@@ -22,6 +22,7 @@ from merchantbench_gym.market import MarketError
 from merchantbench_gym.recording import JournalMismatch, export, fork, replay, resume, salvage
 from merchantbench_gym.session import TurnRefused
 from merchantbench_gym.wrappers import FaultInjection, RecordRun, ResponseLost, Reward
+from tests.recording_kit import let_calls_be_altered
 
 
 def restored(env: FlatEnv) -> FlatEnv:
@@ -235,6 +236,7 @@ def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
     drive(env, [11, 0, 4])
     env.close()
     with sqlite3.connect(tmp_path / "run.db") as connection:
+        let_calls_be_altered(connection)
         connection.execute(
             "UPDATE call SET arguments = replace(arguments, '.', '.1') WHERE name LIKE 'list%'"
         )

@@ -22,7 +22,7 @@ from merchantbench_gym.evaluation.report.sections import difference
 from merchantbench_gym.evaluation.report.turns import LEVELS, turns
 from merchantbench_gym.recording import attach, fork
 from merchantbench_gym.wrappers import RecordRun
-from tests.recording_kit import END, listing, make, policy
+from tests.recording_kit import END, let_calls_be_altered, listing, make, policy
 
 HOSTILE = "</pre><script>alert('x')</script><img src=http://evil.example/a onerror=x>&amp;\u202e\x1b[31m"
 
@@ -92,6 +92,7 @@ def copy(path: Path, folder: Path, *statements: tuple[str, tuple[Any, ...]]) -> 
     target = folder / "copy.run"
     shutil.copy(path, target)
     with closing(sqlite3.connect(target)) as connection:
+        let_calls_be_altered(connection)
         for statement, values in statements:
             connection.execute(statement, values)
         connection.commit()
@@ -394,12 +395,12 @@ def test_damaged_and_foreign_files_are_told(
     [
         "UPDATE turn SET time = 'noon' WHERE seq = 3",
         "UPDATE turn SET net_assets = 'much' WHERE seq = 3",
-        "UPDATE call SET name = x'00' WHERE window = 2",
+        "UPDATE call SET name = 7 WHERE window = 2",
         "UPDATE turn SET metrics = json_object('listings', 'high') WHERE window = 2",
         "UPDATE run SET scenario = '{}'",
         "UPDATE run SET policy = '[1]'",
         "UPDATE run SET stack = '7'",
-        "UPDATE call SET window = 99 WHERE window = 2",
+        "UPDATE turn SET calls = '[' WHERE window = 2",
         "DELETE FROM run",
     ],
 )

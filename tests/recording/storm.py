@@ -14,7 +14,7 @@ from merchantbench_gym.recording.schema import has_run
 from merchantbench_gym.wrappers import RecordRun
 from tests.recording_kit import make
 
-POINTS = ("BEGIN", "INSERT INTO turn", "INSERT INTO call", "COMMIT", "UPDATE turn")
+POINTS = ("BEGIN", "INSERT INTO turn", "COMMIT", "UPDATE turn")
 """Statements before and after which a process is killed."""
 
 

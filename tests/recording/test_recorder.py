@@ -19,6 +19,7 @@ from gymnasium.utils.env_checker import check_env
 from merchantbench_gym.baselines import PolicyStop, ScriptedPolicy, run_episode
 from merchantbench_gym.recording import replay, resume
 from merchantbench_gym.recording.journal import Journal
+from merchantbench_gym.recording.rerun import turn_rows
 from merchantbench_gym.recording.schema import TABLES, read_run, rows
 from merchantbench_gym.wrappers import RecordRun, Reward, Seat
 from merchantbench_gym.wrappers.notes import NotesProvider
@@ -95,6 +96,30 @@ def test_arguments_are_written_as_they_were_read(tmp_path: Path, recorded: Calla
     written = [json.loads(row["arguments"]) for row in table(tmp_path / "a.run", "call")]
     assert written == [call["arguments"] for call in calls] and len(written) == 9
     assert written[:4] == given[:4]
+    assert replay(tmp_path / "a.run").identical
+
+
+def test_calls_are_read_as_they_were_made(tmp_path: Path, recorded: Callable[..., Any]) -> None:
+    env = recorded()
+    records: list[Any] = []
+    env.unwrapped.add_listener(records.append)
+    env.reset(seed=1)
+    say = {"name": "search_products", "arguments": {"query": 'é "\\ 🤔 \x00'}}
+    env.step([say | {"id": 'a"\\'}, {"id": "é", "name": 'no "such" \\ 🤔\x00 tool'}, say, listing(1)])
+    env.step([listing(2), END])
+    env.close()
+    with read_run(tmp_path / "a.run") as connection:
+        turns = list(turn_rows(connection))
+    names = ("position", "id", "name", "kind", "ok", "code", "applied", "rejected", "content")
+    made = [[call[name] for name in names] for record in records for call in record["calls"]]
+    assert len(made) == 6 and made[3][6] == 1 and not made[1][2].isascii()
+    assert [[call[name] for name in names] for turn in turns for call in turn["calls"]] == made
+    # Of the view all but the name: SQLite's own functions end a text at its first null character.
+    shown = [[call[name] for name in names] for call in table(tmp_path / "a.run", "call")]
+    assert [row[:2] + row[3:] for row in shown] == [row[:2] + row[3:] for row in made]
+    assert [json.loads(call["arguments"]) for turn in turns for call in turn["calls"]] == [
+        call["arguments"] for record in records for call in record["calls"]
+    ]
     assert replay(tmp_path / "a.run").identical
 
 

@@ -16,7 +16,7 @@ import pytest
 from merchantbench_gym.baselines import POLICIES, run_episode
 from merchantbench_gym.recording import JournalMismatch, export, fork, replay, resume, salvage
 from merchantbench_gym.wrappers import RecordRun, ToolBan
-from tests.recording_kit import SCRIPT, make, policy
+from tests.recording_kit import SCRIPT, let_calls_be_altered, make, policy
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,9 @@ def size(path: Path) -> int:
 def altered(run: Path, out: Path, change: str) -> Path:
     out.write_bytes(run.read_bytes())
     with closing(sqlite3.connect(out)) as connection, connection:
-        assert connection.execute(change).rowcount == 1
+        let_calls_be_altered(connection)
+        connection.execute(change)
+        assert connection.total_changes == 1
     return out
 
 

@@ -15,7 +15,7 @@ from merchantbench_gym.baselines import POLICIES, run_episode
 from merchantbench_gym.evaluation import result_record
 from merchantbench_gym.recording import JournalMismatch, fork, replay, resume
 from merchantbench_gym.wrappers import RecordRun, Reward
-from tests.recording_kit import SCRIPT, make, policy
+from tests.recording_kit import SCRIPT, let_calls_be_altered, make, policy
 
 
 def contents(path: Path) -> list[Any]:
@@ -115,6 +115,7 @@ def test_a_turn_that_comes_out_differently_is_named(
 ) -> None:
     path = fork(control[0], tmp_path / "a.run", 2)
     with closing(sqlite3.connect(path)) as connection, connection:
+        let_calls_be_altered(connection)
         connection.execute("UPDATE call SET content = 'x' WHERE turn = 1 AND position = 1 AND window = 0")
     with pytest.raises(JournalMismatch, match="window 0, turn 1, call 1, content"):
         resume(path)

@@ -14,7 +14,7 @@ from typing import Any
 from merchantbench_gym.evaluation.report.again import Again, execute
 from merchantbench_gym.market.world import STATUSES
 from merchantbench_gym.recording import schema
-from merchantbench_gym.recording.schema import TABLES, Pathish, Row, damaged, read_run
+from merchantbench_gym.recording.schema import CALL_COLUMNS, TABLES, Pathish, Row, damaged, read_run
 
 LONGEST = 20_000
 """Characters of a content that are read at most; no page shows more of it."""
@@ -107,7 +107,8 @@ class SeatFacts:
 
 KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,), "REAL": (int, float)}
 COLUMNS = {
-    table: dict(re.findall(r"(\w+) (INTEGER|TEXT|REAL)\b", columns)) for table, columns in TABLES.items()
+    **{table: dict(re.findall(r"(\w+) (INTEGER|TEXT|REAL)\b", columns)) for table, columns in TABLES.items()},
+    "call": CALL_COLUMNS | {"content": "TEXT"},
 }
 
 
