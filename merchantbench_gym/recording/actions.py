@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from merchantbench_gym.recording.journal import dumps
 from merchantbench_gym.tools.calls import Batch, normalise
-
-# Lone surrogates survive as escapes, which SQLite's UTF-8 text could not hold.
-_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 NAMES = ("turn_id", "window", "note")
 """Keys of the message form that belong to the harness."""
@@ -28,12 +26,12 @@ def action_text(action: Any) -> str:
         The action itself if it is JSON data, else the assistant message that has the same calls.
     """
     with suppress(TypeError, ValueError, RecursionError):
-        return _encode(action)
+        return dumps(action)
     message = message_form(action)
     if message is not None:
         with suppress(TypeError, ValueError, RecursionError):
-            return _encode(message)
-    return _encode(as_message(normalise(action), action))
+            return dumps(message)
+    return dumps(as_message(normalise(action), action))
 
 
 def numbers_text(action: Any) -> str:
@@ -45,7 +43,7 @@ def numbers_text(action: Any) -> str:
     Raises:
         TypeError: It holds something else.
     """
-    return _encode(_listed(action))
+    return dumps(_listed(action))
 
 
 def _listed(value: Any) -> Any:
@@ -164,5 +162,5 @@ def recorded_batch(turn: Mapping[str, Any]) -> Batch:
 
 
 def _call(call_id: str, name: str, raw: str, arguments: Any) -> dict[str, Any]:
-    text = raw if arguments is None else _encode(arguments)
+    text = raw if arguments is None else dumps(arguments)
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merchantbench_gym.recording.schema import insert, rows
+from merchantbench_gym.tools.results import compact_encoder
 
-dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+# Lone surrogates survive as escapes, which SQLite's UTF-8 text could not hold.
+dumps = compact_encoder(ensure_ascii=True)
 
 # Turns of another driver carry nothing of what the policy has spent or remembers.
 UNFINISHED = (

@@ -202,7 +202,8 @@ class Recorder:
         self._env, self.past, self.watch = env, past, None
         self._episodes = 1
         session = env.session
-        for turn in rows(self._db, "SELECT * FROM turn ORDER BY seq"):
+        columns = "seq, step, merchant, window, turn, note, closed_by, net_assets, reward, calls"
+        for turn in rows(self._db, f"SELECT {columns}, '' AS contents FROM turn ORDER BY seq"):
             self._seq, self._step = turn["seq"], turn["step"]
             self._last[turn["merchant"]] = (turn["window"], turn["turn"])
             counts = self._counts.setdefault(turn["merchant"], {})

@@ -61,8 +61,16 @@ TABLES: Final[dict[str, str]] = {
 }
 
 CALL_COLUMNS: Final = {
-    **{"id": "TEXT", "name": "TEXT", "kind": "TEXT", "arguments": "TEXT", "ok": "INTEGER", "code": "TEXT"},
-    **{"applied": "INTEGER", "rejected": "INTEGER", "start": "INTEGER", "size": "INTEGER"},
+    "id": "TEXT",
+    "name": "TEXT",
+    "kind": "TEXT",
+    "arguments": "TEXT",
+    "ok": "INTEGER",
+    "code": "TEXT",
+    "applied": "INTEGER",
+    "rejected": "INTEGER",
+    "start": "INTEGER",
+    "size": "INTEGER",
 }
 """What is written of a call, and its kind; start and size tell where its result stands in the contents."""
 

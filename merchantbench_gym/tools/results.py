@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
-from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
+from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any
 
 from merchantbench_gym.market.calendar import stamp
@@ -21,6 +21,7 @@ __all__ = [
     "MAX_CONTENT",
     "ToolError",
     "canonical",
+    "compact_encoder",
     "dumps",
     "echo",
     "failure",
@@ -68,13 +69,14 @@ _canonical = json.JSONEncoder(
 ).encode
 
 
-def _compact_encoder() -> Callable[[Any], str]:
+def compact_encoder(*, ensure_ascii: bool) -> Callable[[Any], str]:
     """What compact `json.dumps` does, without making the encoder of the C library anew at every call."""
-    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"))
     if c_make_encoder is None:
         return encoder.encode
     inside: dict[int, Any] = {}  # containers being encoded, which shows those that contain themselves
-    chunks = c_make_encoder(inside, encoder.default, encode_basestring, None, ":", ",", False, False, False)
+    quoted = encode_basestring_ascii if ensure_ascii else encode_basestring
+    chunks = c_make_encoder(inside, encoder.default, quoted, None, ":", ",", False, False, False)
 
     def encode(value: Any) -> str:
         try:
@@ -86,7 +88,7 @@ def _compact_encoder() -> Callable[[Any], str]:
     return encode
 
 
-_encode = _compact_encoder()
+_encode = compact_encoder(ensure_ascii=False)
 
 
 class ToolError(Exception):

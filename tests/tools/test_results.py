@@ -12,6 +12,12 @@ from hypothesis import strategies as st
 from merchantbench_gym.tools import results
 from merchantbench_gym.tools.results import ToolError, canonical, dumps, echo, failure, money, rounded, table
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts),
+    max_leaves=20,
+)
+
 
 def test_success_has_ok_first() -> None:
     assert list(results.success(a=1, b=None)) == ["ok", "a", "b"]
@@ -103,3 +109,16 @@ def test_echo_never_fails(value: object) -> None:
     assert len(text) <= 80
     json.dumps(text).encode()
     text.encode()
+
+
+@given(JSON, st.booleans())
+def test_a_kept_encoder_does_what_a_new_one_does(value: object, ensure_ascii: bool) -> None:
+    encode = results.compact_encoder(ensure_ascii=ensure_ascii)
+    expected = json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"))
+    assert encode(value) == expected
+    circle: list[object] = [value]
+    circle.append(circle)
+    for unfit in (circle, [value, float("nan")], {"a": [object()]}):
+        with pytest.raises((TypeError, ValueError)):
+            encode(unfit)
+        assert encode(value) == expected
