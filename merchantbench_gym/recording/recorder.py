@@ -57,8 +57,6 @@ INSERT_TURN = insertion(
 OTHER_DRIVER = "other-"
 """Ids of turns that did not come through the recorded stack, though its merchant made them, begin so."""
 
-_quoted = json.encoder.encode_basestring_ascii
-
 KINDS = ("READ", "WRITE", "CONTROL", "")
 
 
@@ -421,16 +419,15 @@ def dumps_or_text(value: Any) -> str:
 def _call_texts(record: Record) -> tuple[str, str]:
     """The calls of a turn as JSON of their CALL_COLUMNS, and their results one after the other."""
     calls, texts = record["calls"], getattr(record, "arguments", None)
-    heads, start = [], 0
+    listed, start = [], 0
     for call, text in zip(calls, texts or [""] * len(calls), strict=True):
-        arguments, content = call["arguments"], call["content"]
-        if not text.isascii() or type(arguments) is not dict or not text:
+        arguments, size = call["arguments"], len(call["content"])
+        if not text or type(arguments) is not dict or not text.isascii():
             text = dumps(arguments)
-        named = f'{_quoted(call["id"])},{_quoted(storable(call["name"]))},"{call["kind"]}",{_quoted(text)}'
-        counted = f'{call["ok"]:d},"{call["code"]}",{call["applied"]},{call["rejected"]}'
-        heads.append(f"[{named},{counted},{start},{len(content)}]")
-        start += len(content)
-    return f"[{','.join(heads)}]", "".join([call["content"] for call in calls])
+        outcome = (int(call["ok"]), call["code"], call["applied"], call["rejected"])
+        listed.append((call["id"], storable(call["name"]), call["kind"], text, *outcome, start, size))
+        start += size
+    return dumps(listed), "".join([call["content"] for call in calls])
 
 
 def _events_of(note: Any) -> list[tuple[str, str]]:

@@ -64,19 +64,18 @@ MAX_CONTENT = 32_000
 MAX_ECHO = 80
 
 _CODES = frozenset(ERROR_CODES)
-_canonical = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
-).encode
 
 
-def compact_encoder(*, ensure_ascii: bool) -> Callable[[Any], str]:
+def compact_encoder(*, ensure_ascii: bool = False, sort_keys: bool = False) -> Callable[[Any], str]:
     """What compact `json.dumps` does, without making the encoder of the C library anew at every call."""
-    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"))
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"), sort_keys=sort_keys
+    )
     if c_make_encoder is None:
         return encoder.encode
     inside: dict[int, Any] = {}  # containers being encoded, which shows those that contain themselves
     quoted = encode_basestring_ascii if ensure_ascii else encode_basestring
-    chunks = c_make_encoder(inside, encoder.default, quoted, None, ":", ",", False, False, False)
+    chunks = c_make_encoder(inside, encoder.default, quoted, None, ":", ",", sort_keys, False, False)
 
     def encode(value: Any) -> str:
         try:
@@ -88,7 +87,8 @@ def compact_encoder(*, ensure_ascii: bool) -> Callable[[Any], str]:
     return encode
 
 
-_encode = compact_encoder(ensure_ascii=False)
+_encode = compact_encoder()
+_canonical = compact_encoder(sort_keys=True)
 
 
 class ToolError(Exception):

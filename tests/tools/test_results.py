@@ -111,10 +111,12 @@ def test_echo_never_fails(value: object) -> None:
     text.encode()
 
 
-@given(JSON, st.booleans())
-def test_a_kept_encoder_does_what_a_new_one_does(value: object, ensure_ascii: bool) -> None:
-    encode = results.compact_encoder(ensure_ascii=ensure_ascii)
-    expected = json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, separators=(",", ":"))
+@given(JSON, st.booleans(), st.booleans())
+def test_a_kept_encoder_does_what_a_new_one_does(value: object, ensure_ascii: bool, sort_keys: bool) -> None:
+    encode = results.compact_encoder(ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+    expected = json.dumps(
+        value, ensure_ascii=ensure_ascii, sort_keys=sort_keys, allow_nan=False, separators=(",", ":")
+    )
     assert encode(value) == expected
     circle: list[object] = [value]
     circle.append(circle)
