@@ -233,8 +233,9 @@ def _connect(path: Pathish) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        # In pages: the file is synchronised at every checkpoint, about once in a year of the default market.
-        connection.execute("PRAGMA wal_autocheckpoint = 8000")
+        # In pages. A checkpoint waits for the disk, twice in a year of the default market; without them the
+        # log grows large, which takes longer.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
         # In pages: a turn writes about six, most of them new; keeping few leaves the processor's cache to the
         # market.
         connection.execute("PRAGMA cache_size = 64")
