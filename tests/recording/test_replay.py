@@ -95,6 +95,15 @@ def test_a_missing_call_and_a_missing_end(run: Path, tmp_path: Path) -> None:
     assert found is not None and (found.field, found.recorded) == ("status", "finished")
 
 
+@pytest.mark.parametrize("calls", ["'['", "'7'", "'[[1]]'", "x'00'", "json_set(calls, '$[0][8]', 'x')"])
+def test_calls_that_cannot_be_read(calls: str, run: Path, tmp_path: Path) -> None:
+    path = altered(run, tmp_path / "b.run", f"UPDATE turn SET calls = {calls} WHERE seq = 3")
+    for work in (replay, resume):
+        with pytest.raises(JournalMismatch, match="salvage"):
+            work(path)
+    assert salvage(path, tmp_path / "c.run") == 2
+
+
 def test_fork_and_go_on(run: Path, tmp_path: Path) -> None:
     before = hashlib.sha256(run.read_bytes()).hexdigest()
     with closing(sqlite3.connect(run)) as connection:
