@@ -160,7 +160,7 @@ POINTS = [
     ("send", False),  # before a request
     ("send", True),  # after its response, before that is written down
     ("INSERT INTO turn", False),  # the response is stored, its turn is not
-    ("INSERT INTO call", True),  # inside the turn
+    ("INSERT INTO turn", True),  # inside the turn
     ("COMMIT", False),
     ("COMMIT", True),
 ]
