@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ class Arrivals:
         self._keys = draws.sm_array(key, np.arange(catalog.size))
         self._known: dict[tuple[int, int], int] = {}  # bits of spans by product and band
         self._size, self._most = 0, _MOST
+        self._lock = threading.Lock()  # worlds of several threads may share them
         self._steps = np.arange(1, rules.horizon + 1, dtype=np.uint64) * _GAMMA
         days = np.arange(rules.horizon // 24) + rules.curve_offset_days
         self._of_year = days % DAYS_PER_YEAR
@@ -66,7 +68,9 @@ class Arrivals:
         self._shares = catalog.hour_shares
         self._best = float(self._shares.max())
 
-    def find(self, wanted: list[tuple[int, int]], first: int, stop: int) -> int:
+    def find(
+        self, wanted: list[tuple[int, int]], first: int, stop: int
+    ) -> tuple[int, dict[int, list[Candidate]]]:
         """Finds the candidates of products in hours first ... stop - 1.
 
         Args:
@@ -75,20 +79,30 @@ class Arrivals:
             stop: Hour after the last one.
 
         Returns:
-            Hour after the last one that is known now, at least ``stop``.
+            Hour after the last one that is known now, at least ``stop``; and ``by_hour``, in which all that
+            was wanted stays, whatever others ask for later.
         """
         spans = range(first // _SPAN, (stop - 1) // _SPAN + 1)
-        if self._size > self._most:
-            self._forget_all_but(spans)
-        known = self._known
-        for span in spans:
-            bit = 1 << span
-            new = [entry for entry in wanted if not known.get(entry, 0) & bit]
-            for entry in new:
-                known[entry] = known.get(entry, 0) | bit
-            for i in range(0, len(new), _PART):
-                self._find(new[i : i + _PART], span * _SPAN)
-        return spans.stop * _SPAN
+        with self._lock:
+            try:
+                if self._size > self._most:
+                    self._forget_all_but(spans)
+                for span in spans:
+                    self._find_all(wanted, span)
+            except BaseException:
+                # Half of a span is worse than nothing: other worlds would take it for the whole.
+                self._known, self.by_hour, self._size = {}, {}, 0
+                raise
+            return spans.stop * _SPAN, self.by_hour
+
+    def _find_all(self, wanted: list[tuple[int, int]], span: int) -> None:
+        """Finds the candidates of one span that are not known yet."""
+        known, bit = self._known, 1 << span
+        new = [entry for entry in wanted if not known.get(entry, 0) & bit]
+        for entry in new:
+            known[entry] = known.get(entry, 0) | bit
+        for i in range(0, len(new), _PART):
+            self._find(new[i : i + _PART], span * _SPAN)
 
     def _forget_all_but(self, spans: range) -> None:
         kept = sum(1 << span for span in spans)

@@ -206,13 +206,18 @@ class Shelf:
     def _find_candidates(self, first: int, stop: int) -> None:
         """Lets the arrivals find candidates for what is on offer in hours first ... stop - 1."""
         arrivals, offers = self.arrivals, self._offers
-        if stop > self._known_to or self._candidates is not arrivals.by_hour:
+        everything = stop > self._known_to or self._candidates is not arrivals.by_hour
+        if everything:
             wanted = [(product, offer[0]) for product, offer in offers.items()]
         elif self._new:
             wanted = [(product, offers[product][0]) for product in set(self._new) if product in offers]
             stop = self._known_to
         else:
             return
+        before = self._candidates
+        self._known_to, self._candidates = arrivals.find(wanted, first, stop)
         self._new = []
-        self._known_to = arrivals.find(wanted, first, stop)
-        self._candidates = arrivals.by_hour
+        if not everything and self._candidates is not before:
+            # What was known of the other offers may have been forgotten in between.
+            self._known_to = 0
+            self._find_candidates(first, stop)

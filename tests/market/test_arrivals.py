@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from market_driving import busy, price_near
@@ -28,7 +30,8 @@ def test_no_hour_with_customers_is_missed() -> None:
     rules, catalog = compile_rules(scenario), World(scenario, 3).catalog
     found = Arrivals(rules, catalog, key := 12345)
     wanted = [(product, product % 3) for product in range(60)]
-    assert found.find(wanted, 30, HOURS) >= HOURS
+    known_to, by_hour = found.find(wanted, 30, HOURS)
+    assert known_to >= HOURS and by_hour is found.by_hour
     candidates = {(t, c[0], c[1]): c[2:] for t, group in found.by_hour.items() for c in group}
     assert len(candidates) == sum(map(len, found.by_hour.values()))
     customers = 0
@@ -84,6 +87,41 @@ def test_what_others_have_found_or_forgotten_changes_nothing(
     monkeypatch.setattr(arrivals, "_MOST", 0)
     clear_caches()
     assert _played(script) == alone
+
+
+def test_worlds_in_several_threads_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_caches()
+    alone = [_played(script) for script in range(4)]
+    monkeypatch.setattr(arrivals, "_SPAN", 24)
+    monkeypatch.setattr(arrivals, "_MOST", 40)
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-5)
+        for _ in range(3):
+            clear_caches()
+            with ThreadPoolExecutor(4) as pool:
+                assert list(pool.map(_played, range(4))) == alone
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_an_interrupted_search_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_caches()
+    alone = _played(0)
+    clear_caches()
+    find, calls = Arrivals._find, iter(range(1_000_000))
+
+    def interrupted(self: Arrivals, entries: list[tuple[int, int]], first: int) -> None:
+        if next(calls) % 7 == 3:
+            raise KeyboardInterrupt
+        find(self, entries, first)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Arrivals, "_find", interrupted)
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                _played(0)
+    assert _played(0) == alone
 
 
 def test_a_shelf_looks_again_for_what_a_world_in_another_time_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
