@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -19,6 +20,7 @@ class SharedCache:
         self.capacity = capacity
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._weight = 0
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable, build: Callable[[], Any], weight: int) -> Any:
         """Returns the entry of a key, building it if it is absent.
@@ -31,22 +33,27 @@ class SharedCache:
         Returns:
             The entry.
         """
-        found = self._entries.get(key)
-        if found is not None:
-            self._entries.move_to_end(key)
-            return found[0]
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][0]
+        # Built outside the lock: an entry may need others.
         value = build()
-        self._entries[key] = (value, weight)
-        self._weight += weight
-        while self._weight > self.capacity and len(self._entries) > 1:
-            _, (_, dropped) = self._entries.popitem(last=False)
-            self._weight -= dropped
+        with self._lock:
+            if key in self._entries:  # another thread was faster
+                return self._entries[key][0]
+            self._entries[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self.capacity and len(self._entries) > 1:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self._weight -= dropped
         return value
 
     def clear(self) -> None:
         """Drops every entry; worlds keep what they hold."""
-        self._entries.clear()
-        self._weight = 0
+        with self._lock:
+            self._entries.clear()
+            self._weight = 0
 
 
 SHARED = SharedCache(CAPACITY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import partial
@@ -165,8 +166,9 @@ class Timelines:
         ).reshape(-1)
         hazards = (catalog.price_change_hazard, catalog.delist_hazard, catalog.slow_hazard)
         self._hazards = np.stack(hazards, axis=1).reshape(-1)
-        self._last = np.zeros(size * 3, dtype=np.int64)
-        self._count = np.zeros(size * 3, dtype=np.int64)
+        # Number of renewals and end of the last one, written at once: an interrupt finds both or none.
+        self._grown = np.zeros((2, size * 3), dtype=np.int64)
+        self._lock = threading.RLock()  # worlds of several threads share them
         self.bounds = np.empty((size, 3, 0), dtype=np.int32)
         self.values = np.empty((size, 2, 0), dtype=np.int32)
         self._lines: dict[int, Line] = {}
@@ -176,27 +178,27 @@ class Timelines:
         """Generates renewals so that every hour up to ``hour`` is covered."""
         if hour <= self.cover:
             return
-        while len(short := np.flatnonzero(self._last <= hour)):
-            # In parts, because what is needed on the way is many times what stays.
-            for first in range(0, len(short), _ROWS):
-                self._generate(short[first : first + _ROWS])
-        self.cover = hour
-        self._lines.clear()
-        self._changes = None
+        with self._lock:
+            while len(short := np.flatnonzero(self._grown[1] <= hour)):
+                # In parts, because what is needed on the way is many times what stays.
+                for first in range(0, len(short), _ROWS):
+                    self._generate(short[first : first + _ROWS])
+            self._lines.clear()
+            self._changes = None
+            self.cover = max(self.cover, hour)
 
     def _generate(self, rows: Ints) -> None:
         """Adds a block of renewals to some rows, a row being a (product, process) pair in flat order."""
-        renewal = self._count[rows, None] + np.arange(_BLOCK)
-        self._count[rows] += _BLOCK
-        self._widen(int(self._count.max()))
+        count, last = self._grown[:, rows, None]
+        renewal = count + np.arange(_BLOCK)
+        self._widen(int(renewal.max()) + 1)
         nodes = draws.sm_array(self._keys[rows, None], renewal)
         hazards = np.broadcast_to(self._hazards[rows, None], renewal.shape)
         wait = draws.wait_array(draws.uniform_array(draws.sm_array(nodes, 0)), hazards)
         duration = draws.integer_array(draws.uniform_array(draws.sm_array(nodes, 1)), *self._duration)
-        ends = self._last[rows, None] + np.cumsum(wait + duration, axis=1)
+        ends = last + np.cumsum(wait + duration, axis=1)
         starts = np.minimum(ends - duration, draws.NEVER)
         np.minimum(ends, draws.NEVER, out=ends)
-        self._last[rows] = ends[:, -1]
         process, product = rows % 3, rows // 3
         self.bounds[product[:, None], process[:, None], 2 * renewal] = starts
         self.bounds[product[:, None], process[:, None], 2 * renewal + 1] = ends
@@ -209,6 +211,7 @@ class Timelines:
         of = product[slowed, None]
         delay = draws.integer_array(u[slowed], *self._delay)
         self.values[of, 1, renewal[slowed]] = self.catalog.ship_hours[of] + delay
+        self._grown[:, rows] = renewal[:, -1] + 1, ends[:, -1]
 
     def _widen(self, renewals: int) -> None:
         missing = renewals - self.values.shape[2]
@@ -220,8 +223,10 @@ class Timelines:
 
     def line(self, product: int) -> Line:
         """Facts and timeline of one product, kept for the products that orders touch."""
-        found = self._lines.get(product)
-        if found is None:
+        return self._lines.get(product) or self._new_line(product)
+
+    def _new_line(self, product: int) -> Line:
+        with self._lock:
             catalog = self.catalog
             price, listing, shipping = self.bounds[product].tolist()
             prices, slow = self.values[product].tolist()
@@ -242,7 +247,7 @@ class Timelines:
             if len(self._lines) >= _MAX_LINES:
                 self._lines.clear()
             self._lines[product] = found
-        return found
+            return found
 
     def listed_hours_array(self, indices: Any, after: Ints, until: int) -> Ints:
         """`Line.listed_hours` of several products.
@@ -315,9 +320,11 @@ class Timelines:
     @property
     def changes(self) -> _Changes:
         """All changes sorted by hour, built when a whole-catalog view is first carried forward."""
-        if self._changes is None:
-            self._changes = _Changes(self)
-        return self._changes
+        changes = self._changes
+        if changes is None:
+            with self._lock:
+                changes = self._changes = _Changes(self)
+        return changes
 
 
 class _Changes:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from market_driving import busy, price_near
 
-from merchantbench_gym.market import World, arrivals, clear_caches, draws
+from merchantbench_gym.market import World, arrivals, clear_caches, draws, supply
 from merchantbench_gym.market.arrivals import Arrivals, band
 from merchantbench_gym.market.rules import compile_rules
 from merchantbench_gym.scenario import load_scenario
@@ -121,6 +121,25 @@ def test_an_interrupted_search_leaves_nothing_behind(monkeypatch: pytest.MonkeyP
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt):
                 _played(0)
+    assert _played(0) == alone
+
+
+def test_an_interrupted_timeline_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_caches()
+    alone = _played(0)
+    clear_caches()
+    widen = supply.Timelines._widen
+
+    def interrupted(self: supply.Timelines, renewals: int) -> None:
+        widen(self, renewals)
+        raise KeyboardInterrupt
+
+    market = busy(7, 2, run={"horizon_days": 30})
+    with monkeypatch.context() as patched:
+        patched.setattr(supply.Timelines, "_widen", interrupted)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                market.timelines.ensure(5_000)
     assert _played(0) == alone
 
 
